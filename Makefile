@@ -18,7 +18,7 @@ export GIVEN_FROM = $(value FROM)
 USER_PATH := $(PATH)
 export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
 INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
-NODE := $(if $(filter Linux,$(shell uname -s)),node)
+NODE_TOOLS := $(if $(filter no,$(NODE)),,$(if $(filter Linux,$(shell uname -s)),node))
 BESIDE := compiler monitoring oracle# what some tests need besides
 PYTHON := .venv/bin/python
 # With the bytecode of hundreds of modules kept, also where the shell says not to: without, each worker compiles them.
@@ -55,7 +55,7 @@ new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: 
 	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
 
 test: ## Run all tests: lint, unit, integration and e2e, one after the other, and how long each took
-	@$(INSTALL) preview lint languages docs browser cluster $(NODE) $(BESIDE)
+	@$(INSTALL) preview lint languages docs browser cluster $(NODE_TOOLS) $(BESIDE)
 	@export PATH="$(USER_PATH)" COVER=1; for level in lint unit integration e2e; do \
 		echo "== $$level"; began=$$(date +%s); $(MAKE) --no-print-directory $$level || exit; \
 		echo "== $$level: $$(($$(date +%s) - began)) s"; \
@@ -79,7 +79,7 @@ mutants: ## Put 100 small mistakes into the agents' code, and report which tests
 
 # The lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
 e2e: ## Run the tests on clusters, in six lanes side by side
-	@$(INSTALL) preview cluster $(NODE) $(BESIDE)
+	@$(INSTALL) preview cluster $(NODE_TOOLS) $(BESIDE)
 	@$(PYTEST) -n 6 --no-loadscope-reorder tests/e2e $(value ARGS)
 
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
@@ -87,7 +87,7 @@ demo: cluster-toolchain ## Play the residents' day in five minutes, without a GP
 day: cluster-toolchain ## Run make demo, the residents' day on the local cluster's real node, and two teams' fair shares: 25 minutes
 	@$(DAY) tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py tests/e2e/test_fair_sharing.py $(value ARGS)
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
-	@$(INSTALL) preview cluster $(NODE) $(BESIDE)
+	@$(INSTALL) preview cluster $(NODE_TOOLS) $(BESIDE)
 	@$(DAY) tests/e2e/prod/test_caps.py $(value ARGS)
 soak: ## Run the searches at random in full: minutes, on all cores
 	@$(INSTALL) preview $(BESIDE)
@@ -138,9 +138,9 @@ lock: toolchain ## Write the three requirements*.lock from pyproject.toml
 toolchain: ## Install what previews and tests need
 	@$(INSTALL) preview
 cluster-toolchain: ## Install what the cluster tests need as well: a control plane, kwok, Kueue, a node
-	@$(INSTALL) preview cluster $(NODE)
-cluster: cluster-toolchain ## Start a throw-away cluster on this machine, with a real node where it can host one
-	@$(PYTHON) -m toolchain.cluster start
+	@$(INSTALL) preview cluster $(NODE_TOOLS)
+cluster: cluster-toolchain ## Start a throw-away cluster on this machine, with a real node; NODE=no without, for previews
+	@$(PYTHON) -m toolchain.cluster start $(if $(filter no,$(NODE)),--no-node)
 cluster-stop: toolchain ## End the throw-away cluster
 	@$(PYTHON) -m toolchain.cluster stop
 

@@ -14,13 +14,15 @@ from toolchain.cluster.paths import TOOLCHAIN, Folder
 from toolchain.cluster.supervisor import Supervisor
 
 FOLDER = TOOLCHAIN / "clusters" / "default"
+NO_NODE = "make cluster NODE=no starts a cluster without a real node, on which no agent can run"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code of the command. After an error, prints the reason on stderr and returns 1."""
     parser = argparse.ArgumentParser(prog="python -m toolchain.cluster", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("start", help="start a cluster, and print how to use it")
+    start = commands.add_parser("start", help="start a cluster, and print how to use it")
+    start.add_argument("--no-node", action="store_true", help="without a real node, so no agent can run")
     commands.add_parser("stop", help="end it")
     run = commands.add_parser("run", help="hold a cluster in this process (what start leaves behind)")
     run.add_argument("folder", type=Path)
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
             case "run":
                 return Supervisor(Folder(given.folder), extent=Extent(given.extent)).run(until_input_ends=given.held)
             case "start":
-                _start(known)
+                _start(known, with_node=not given.no_node)
             case "stop":
                 _stop(known)
         return 0
@@ -42,12 +44,12 @@ def main(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _start(known: Cluster) -> None:
+def _start(known: Cluster, *, with_node: bool) -> None:
     if known.pid is None:
-        began, reason = time.monotonic(), node.why_not()
-        if reason is not None:
-            print(f"cluster: without a real node, so no agent will run: {reason}", file=sys.stderr)
-        cluster.start(known.folder.path, extent=Extent.SIMULATED if reason else Extent.REAL_NODE)
+        began = time.monotonic()
+        if with_node and (reason := node.why_not()):
+            raise ClusterError(f"{reason}\n  {NO_NODE}")
+        cluster.start(known.folder.path, extent=Extent.REAL_NODE if with_node else Extent.SIMULATED)
         print(f"cluster: ready after {time.monotonic() - began:.0f} s")
     print(f"""Use it:  export KUBECONFIG={known.kubeconfig}
 Logs:    {known.log(cluster.SUPERVISOR).parent}

@@ -27,6 +27,7 @@ from toolchain.cluster.relay import End, Tcp, Unix, serve
 
 TAINT = "gpu-tenancy/real-node"
 _SYSTEM_PROGRAMS = ("runc", "unshare", "mount", "ip")
+_NAMESPACES = ("--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
 _RESTART_SECONDS = 0.5
 _RUNTIME_SECONDS = 120
 _SOCKET = "/run/containerd.sock"
@@ -43,6 +44,10 @@ def why_not() -> str | None:
         return "a real node needs root"
     if lacking := [*missing(PROGRAMS), *(name for name in _SYSTEM_PROGRAMS if found(name) is None)]:
         return f"a real node needs {', '.join(lacking)}: run make cluster-toolchain, which says what it cannot install"
+    probe = (str(found("unshare")), *_NAMESPACES, "true")
+    tried = subprocess.run(probe, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"a real node needs namespaces, which this container or machine refuses ({tried.stderr.strip()})"
     return None
 
 
@@ -53,10 +58,9 @@ def command(folder: Folder, ports: Ports, *, toolkit: bool = False) -> Command:
     """
     given = (str(folder.path), json.dumps(asdict(ports)), *(["toolkit"] if toolkit else []))
     module = (sys.executable, "-m", "toolchain.cluster.node", *given)
-    namespaces = ("--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
     return Command(
         name="node",
-        arguments=("unshare", *namespaces, *module),
+        arguments=("unshare", *_NAMESPACES, *module),
         environment={"PYTHONPATH": str(CHECKOUT)},
         stop_signal=signal.SIGKILL,
     )
