@@ -1,9 +1,10 @@
 """Reads the cluster of a stack through kubectl, which authenticates as the operator."""
 
 import http.client
+import json
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ class Cluster:
     """Sends requests to the API server through kubectl. Raises ApiError."""
 
     kubectl: Kubectl
+    flags: Sequence[str]
 
     def find(self, path: str) -> Object | None:
         """Returns the object at the path, or None if there is no such object."""
@@ -45,6 +47,13 @@ class Cluster:
             if error.status != http.client.NOT_FOUND:
                 raise
 
+    def patch(self, *what: str, patch: Object) -> None:
+        """Runs `kubectl patch` with a merge patch. Raises EngineError with kubectl's message."""
+        command = ["kubectl", "patch", *what, "--type=merge", f"--patch={json.dumps(patch)}", *self.flags]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EngineError(done.stderr.strip())
+
 
 @contextmanager
 def connect(engine: Engine) -> Iterator[Cluster]:
@@ -53,7 +62,7 @@ def connect(engine: Engine) -> Iterator[Cluster]:
     Raises EngineError if the cluster cannot be read, also within the `with` block.
     """
     with _kubectls_flags(engine) as flags, Kubectl(flags) as kubectl:
-        yield Cluster(kubectl)
+        yield Cluster(kubectl, flags)
 
 
 def preflight(engine: Engine, width: int) -> str:

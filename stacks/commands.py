@@ -24,7 +24,7 @@ from stacks import kubeconfig, settings, stackfile
 from stacks import render as manifests
 from stacks.cluster import connect, preflight
 from stacks.engine import GATED, Engine, EngineError, refuse_flags
-from stacks.existing import removal
+from stacks.existing import origin, removal
 from stacks.existing.check import Changes, check
 from stacks.kubeconfig import KubeconfigError
 from stacks.parts import Parts
@@ -36,6 +36,7 @@ from stacks.preview.remedies import ledger_before, remedies
 from stacks.preview.report import PreviewOutcome, report
 from stacks.problems import key
 from stacks.settings import ConfigError, StackSettings
+from stacks.stuck import Retirement, Wait, unfinished_jobs, why_none_runs
 from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
@@ -43,8 +44,10 @@ from tenancy.names import PROJECT
 from toolchain.recovery.cli import Stack
 from toolchain.recovery.recover import is_locked_by_the_dead
 from toolchain.recovery.recover import recover as put_right
+from toolchain.recovery.state import Deployment
 
 EXAMPLE = Path("examples") / "template" / "gpus.yaml"
+_JOB_TYPE = "kubernetes:batch/v1:Job"
 _PICTURES = Path("build") / "preview"
 _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 
@@ -78,8 +81,9 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     """
     refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
-    recover(engine, yes=yes)
+    state = _recovered(engine, yes=yes)
     cluster = _cluster(engine)
+    _refuse_the_state_of_another_cluster(engine, state, cluster)
     ended = _judge(engine, flags, declared, parts, cluster, full=full)
     if ended.exit_code:
         return ended.exit_code
@@ -87,7 +91,7 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     if any(each.op is not Op.SAME for each in ended.events.resources.values()):
         print(f"\n{preflight(engine, _width())}", flush=True)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
-    return run.run_attended(engine, "up", *GATED, "--suppress-progress", "--yes", *flags)
+    return _apply(engine, flags, declared.cluster.system_namespace, ended)
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -96,19 +100,20 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     Raises EngineError if volumes would be lost without the operator's explicit consent (docs/adr/0034).
     """
     refuse_flags(flags, engine.environment, gated=False)
-    recover(engine, yes=yes)
+    state = _recovered(engine, yes=yes)
     cluster = _cluster(engine)
+    _refuse_the_state_of_another_cluster(engine, state, cluster)
     if code := run.run_attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
         return code
-    _list_the_loss(engine)
+    _list_the_loss(engine, state)
     _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
-    return run.run_attended(engine, "destroy", "--skip-preview", "--suppress-progress", "--yes", *flags)
+    return _remove(engine, flags, state)
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
     refuse_flags(flags, engine.environment, gated=False)
-    recover(engine, yes=yes)
+    _recovered(engine, yes=yes)
     return run.run_attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
 
 
@@ -117,11 +122,7 @@ def recover(engine: Engine, *, yes: bool) -> int:
 
     After a run of Pulumi that ended normally, `recover` prints nothing. The function raises RecoveryError and CliError.
     """
-    engine.existing_stack_file()
-    stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
-    is_locked_by_the_dead(stack)  # the command checks the cluster before Pulumi reads the state
-    engine.select()
-    put_right(stack, lambda: _confirm(f"Recover {engine.stack}", _cluster(engine), yes=yes))
+    _recovered(engine, yes=yes)
     return 0
 
 
@@ -257,6 +258,62 @@ def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None
     return f"picture of the seats{' before and after' if before else ''}: {path}"
 
 
+def _recovered(engine: Engine, *, yes: bool) -> Deployment:
+    """Recovers the stack, and returns its state."""
+    engine.existing_stack_file()
+    stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
+    is_locked_by_the_dead(stack)  # the command checks the cluster before Pulumi reads the state
+    engine.select()
+    return put_right(stack, lambda: _confirm(f"Recover {engine.stack}", _cluster(engine), yes=yes))
+
+
+def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, cluster: str) -> None:
+    namespaces = origin.namespaces_by_uid(state)
+    if not namespaces:
+        return
+    with connect(engine) as reader:
+        lost = origin.lost(namespaces, reader)
+    if lost:
+        shown = ", ".join(lost[:3]) + (", …" if len(lost) > 3 else "")
+        raise EngineError(
+            f"The state of {engine.stack} is of another cluster. Nothing was changed.\n"
+            f"  {cluster} has no namespace of the state ({shown}).\n"
+            f"  If the other cluster is gone, run make refresh STACK={engine.stack}, which empties the state. If not, "
+            "choose its context."
+        )
+
+
+def _apply(engine: Engine, flags: Sequence[str], namespace: str, previewed: PreviewOutcome) -> int:
+    """Applies the stack. Raises EngineError if the rollout waits for a Job, and no agent can run."""
+    given = (*GATED, "--suppress-progress", "--yes", *flags)
+    changed = (each.type for each in previewed.events.resources.values() if each.op in (Op.CREATE, Op.REPLACE))
+    if _JOB_TYPE not in changed:
+        return run.run_attended(engine, "up", *given)
+    with connect(engine) as cluster:
+        wait = Wait(cluster, namespace, unfinished_jobs(cluster, namespace).keys())
+        code = run.run_attended(engine, "up", *given, is_vain=wait.is_vain)
+    if code and wait.why:
+        raise EngineError(
+            f"No agent can run, so the rollout of {engine.stack} has ended.\n  {wait.why}\n"
+            "  After a repair, make up goes on from here."
+        )
+    return code
+
+
+def _remove(engine: Engine, flags: Sequence[str], state: Deployment) -> int:
+    """Removes the stack. If no agent can run, also removes the gpumem from the nodes, or raises EngineError."""
+    given = ("--skip-preview", "--suppress-progress", "--yes", *flags)
+    namespace = removal.retiring_namespace(state)
+    if namespace is None:
+        return run.run_attended(engine, "destroy", *given)
+    with connect(engine) as cluster:
+        retirement = Retirement(cluster, Wait(cluster, namespace))
+        code = run.run_attended(engine, "destroy", *given, is_vain=retirement.is_vain)
+    if retirement.failure:
+        raise EngineError(f"No agent can run, so {engine.stack} cannot go yet.\n  {retirement.failure}")
+    return code
+
+
 def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome) -> None:
     changes = Changes.of(previewed.events.resources.values())
     if not changes:
@@ -269,15 +326,18 @@ def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome) -> None:
         raise EngineError(_listed(f"{engine.stack} does not fit the cluster. Nothing was changed.", verdict.problems))
 
 
-def _list_the_loss(engine: Engine) -> None:
-    stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
-    deployment = stack.export()
-    if not deployment["deployment"].get("resources"):
+def _list_the_loss(engine: Engine, state: Deployment) -> None:
+    if not state["deployment"].get("resources"):
         return
+    namespace = removal.retiring_namespace(state)
     with connect(engine) as cluster:
-        loss = removal.of_state(deployment, cluster)
+        loss = removal.of_state(state, cluster)
+        why = why_none_runs(cluster, namespace) if namespace else None
     for line in loss.lines():
         print(f"{engine.stack} {line}", flush=True)
+    if namespace:
+        how = f"without an agent, because none can run: {why}" if why else "by reconcile, or itself if no agent can run"
+        print(f"{engine.stack} removes its gpumem from the nodes {how}", flush=True)
     if problems := [*loss.problems()]:
         raise EngineError(_listed(f"{engine.stack} cannot go yet. Nothing was changed.", problems))
 

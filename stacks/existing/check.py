@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from stacks.existing import findings, planned
+from stacks.existing import findings, hosts, planned
 from stacks.existing.lookup import Reader, lookup
 from stacks.existing.planned import Identity, Planned, Release
 from stacks.existing.removal import Removal, StackNamespace, contents, home
@@ -52,6 +52,10 @@ def check(changes: Changes, reader: Reader) -> Verdict:
             f"/api/v1/namespaces/{release.namespace}/secrets", labelSelector=f"owner=helm,name={release.name}"
         )
         problems += findings.of_a_release(release, secrets, reader.find(_KUEUES_DEFINITION))
+    # A Job of the stack runs an agent, and the rollout waits for the Job.
+    waits = any(each.identity.kind == "Job" for each in changes.planned)
+    if waits and (why := hosts.why_none(reader.items("/api/v1/nodes"))):
+        problems.append(why)
     removal = Removal({each: contents(reader, each.name) for each in changes.homes})
     again = findings.reused_objects(changes.planned, there)
     notes = [f"uses again what this stack made earlier: {', '.join(map(str, again))}"] if again else []

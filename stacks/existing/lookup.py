@@ -21,6 +21,13 @@ class Reader(Protocol):
         """Yields the objects of a list, page by page. The list of a kind that the cluster does not know is empty."""
 
 
+class Writer(Reader, Protocol):
+    """A reader that can also change objects."""
+
+    def patch(self, *what: str, patch: Object) -> None:
+        """Runs `kubectl patch` with a merge patch. Raises EngineError with kubectl's message."""
+
+
 def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]:
     """Returns the wanted objects that exist. Sends requests only for objects in namespaces that exist."""
     kinds: dict[tuple[str, str], set[Identity]] = {}

@@ -112,7 +112,8 @@ def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
     queues = [each["inputs"] for each in resources if str(each["type"]).endswith(_LOCAL_QUEUE)]
     patched = [each["inputs"]["metadata"] for each in resources if each["type"] == _PATCH_TYPE]
     leaving = {each.name for each in gone}
-    resource = _gpumem(resources)
+    ledger = _ledger(resources)
+    resource = _gpumem(ledger) if ledger else ""
     return Removal(
         {each: contents(reader, each.name) for each in gone},
         kept,
@@ -121,6 +122,12 @@ def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
         asking=sorted(_asking(reader, resource, leaving)) if resource else (),
         resource=resource,
     )
+
+
+def retiring_namespace(deployment: Mapping[str, Any]) -> str | None:
+    """Returns the namespace of the ledger if its removal waits until the nodes no longer advertise its gpumem."""
+    ledger = _ledger(deployment["deployment"].get("resources") or [])
+    return str(ledger["metadata"]["namespace"]) if ledger and ledger["metadata"].get("finalizers") else None
 
 
 def contents(reader: Reader, namespace: str) -> Contents:
@@ -141,12 +148,13 @@ def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]
                 yield f"{namespace}/{_name(workload)}"
 
 
-def _gpumem(resources: Iterable[Mapping[str, Any]]) -> str:
-    for each in resources:
-        inputs = each.get("inputs") or {}
-        if each["type"] == _CONFIG_MAP_TYPE and inputs["metadata"].get("name") == names.LEDGER:
-            return names.Names(str(json.loads(inputs["data"][names.LEDGER_KEY])["domain"])).gpumem
-    return ""
+def _ledger(resources: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    maps = (each["inputs"] for each in resources if each["type"] == _CONFIG_MAP_TYPE and "inputs" in each)
+    return next((each for each in maps if each["metadata"].get("name") == names.LEDGER), None)
+
+
+def _gpumem(ledger: Mapping[str, Any]) -> str:
+    return names.Names(str(json.loads(ledger["data"][names.LEDGER_KEY])["domain"])).gpumem
 
 
 def _asking(reader: Reader, resource: str, gone: set[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,8 @@ from stacks.preview.report import PreviewOutcome
 
 # Flags in ARGS with which the operator asks for Pulumi's own display.
 _DISPLAYS = frozenset({"--diff", "--json", "-j", "--debug", "-d", "--urns", "--help", "-h"})
+
+_BETWEEN_SECONDS = 1.0  # The time between two calls of `is_vain`.
 
 
 def wants_pulumis_display(arguments: Sequence[str]) -> bool:
@@ -55,10 +58,13 @@ def preview_displayed(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
             return replace(ended, events=read(lines), displayed=True)
 
 
-def run_attended(engine: Engine, command: str, *flags: str) -> int:
-    """Runs a Pulumi command on the terminal. Returns the exit code of the Pulumi command."""
+def run_attended(engine: Engine, command: str, *flags: str, is_vain: Callable[[], bool] | None = None) -> int:
+    """Runs a Pulumi command on the terminal. Returns the exit code of the Pulumi command.
+
+    Calls `is_vain` each second, and cancels the command if `is_vain` returns True.
+    """
     sys.stdout.flush()
-    return _run(engine, _command(engine, command, flags), {}).code
+    return _run(engine, _command(engine, command, flags), {}, is_vain=is_vain).code
 
 
 def _command(engine: Engine, command: str, flags: Sequence[str]) -> list[str]:
@@ -71,6 +77,8 @@ def _run(
     environment: Mapping[str, str],
     follow: Callable[[IO[str] | None], None] | None = None,
     stderr: IO[str] | None = None,
+    *,
+    is_vain: Callable[[], bool] | None = None,
 ) -> PreviewOutcome:
     """Runs a command until it ends.
 
@@ -104,6 +112,12 @@ def _run(
                 process.send_signal(signal.SIGTERM)
             if follow is not None:
                 follow(process.stdout)
+            while is_vain is not None and process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_BETWEEN_SECONDS)
+                if process.poll() is None and is_vain():
+                    process.send_signal(signal.SIGINT)
+                    break
             code = process.wait()
     finally:
         for number, handler in before.items():

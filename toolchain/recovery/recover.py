@@ -25,8 +25,8 @@ class RecoveryError(Exception):
     action. Before this error, the recovery changes nothing."""
 
 
-def recover(stack: Stack, confirm: Callable[[], None]) -> None:
-    """Repairs the state of the stack and removes its stale lock.
+def recover(stack: Stack, confirm: Callable[[], None]) -> Deployment:
+    """Repairs the state of the stack and removes its stale lock. Returns the state.
 
     Calls `confirm` before it reads or deletes objects of the cluster. The function raises RecoveryError and CliError.
     """
@@ -37,6 +37,7 @@ def recover(stack: Stack, confirm: Callable[[], None]) -> None:
         print(f"{stack.name}: unlocked")
     if after is not None:
         stack.replace(after)
+    return before if after is None else after
 
 
 def is_locked_by_the_dead(stack: Stack) -> bool:

@@ -138,3 +138,22 @@ def test_an_interrupted_preview_lets_pulumi_finish_and_fails(
             os.killpg(child.pid, signal.SIGKILL)
             raise
     assert out == f"True 0 130 ['{number.name.removeprefix('SIG')}']\n"
+
+
+def test_a_command_that_is_in_vain_is_cancelled_once_and_ends_by_itself(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[bool] = []
+
+    def is_vain() -> bool:
+        asked.append((tmp_path / "started").exists() and bool(asked))
+        return asked[-1]
+
+    pulumi = engine(tmp_path, f"{waiting_for(signal.SIGINT)}; exit 4")
+    assert run.run_attended(pulumi, "up", is_vain=is_vain) == 4
+    assert (asked[-1], sum(asked)) == (True, 1)
+    assert capfd.readouterr().err == "INT\n"
+
+
+def test_a_command_that_is_not_in_vain_ends_with_its_own_code(tmp_path: Path) -> None:
+    assert run.run_attended(engine(tmp_path, "sleep 1.5; exit 3"), "up", is_vain=lambda: False) == 3

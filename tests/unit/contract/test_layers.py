@@ -39,7 +39,7 @@ WHEN_ASKED = {
     "plot.py": {"matplotlib"},
     "replay.py": {"simulation"},
 }
-OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}}
+OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}, "stacks/stuck.py": {"agents"}}
 # The kubectl plugin also uses these modules. They never act on the cluster.
 OF_AGENTS = (
     "agents.extender.cache.",

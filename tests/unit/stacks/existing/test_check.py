@@ -226,3 +226,26 @@ def test_a_namespace_of_a_state_of_an_earlier_release_is_not_deleted_with_its_vo
     (line,) = problems(gone, **claims)
     assert "an earlier release wrote the state; run make up first" in line
     assert problems(gone) == []
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "reconcile-1", "namespace": "gpu-tenancy-system"}}
+NODES = "/api/v1/nodes"
+
+
+def node(ready: str, **annotations: str) -> dict[str, Any]:
+    status = {"conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]}
+    return {"metadata": {"annotations": annotations}, "status": status}
+
+
+SIMULATED = node("True", **{"kwok.x-k8s.io/node": "fake"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [([], "none"), ([SIMULATED, SIMULATED, node("Unknown")], "2 simulated by kwok, 1 not Ready")],
+)
+def test_a_rollout_that_waits_for_an_agent_needs_a_node_that_can_run_it(nodes: list[Any], found: str) -> None:
+    line = f"no node of the cluster can run the agents ({found}); add a node, or repair one"
+    assert problems(change("create", JOB), **{NODES: nodes}) == [line]
+    assert problems(change("create", IMMICH), **{NODES: nodes}) == []
+    assert problems(change("create", JOB), **{NODES: [*nodes, node("True")]}) == []

@@ -1,0 +1,137 @@
+"""Tests that `up` and `destroy` end soon if no agent can run, and that `up` refuses the state of another cluster.
+
+Each test continues with the cluster and the state of the test before it.
+"""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+
+from tenancy import names
+from tests.support.e2e.lab import NAMESPACES, Lab
+from tests.support.e2e.remains import left_behind
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, eventually, pods
+from tests.support.prod import raw
+from toolchain.cluster import cluster
+from toolchain.cluster.cluster import HeldCluster
+from toolchain.cluster.control_plane import NODE
+from toolchain.cluster.extent import Extent
+from toolchain.cluster.node import TAINT
+from toolchain.workspace import workspace
+
+REGISTRY = "registry.invalid"
+JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
+QUOTAS = f"{NAMESPACES}/{SYSTEM}/resourcequotas"
+T4_NODE, REAL_NODE = "/api/v1/nodes/k8s-node1", f"/api/v1/nodes/{NODE}"
+CONFIG = yaml.safe_dump(
+    {
+        "cluster": raw()["cluster"],
+        "pools": {"t4": raw()["pools"]["t4"]},
+        "tenants": {"immich": {"delete": True}},
+        "reconcile": {"interval_seconds": 10},
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def lab(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A stack on a cluster in which only the real node takes pods."""
+    found = (real_cluster.api.get("/api/v1/nodes") or {})["items"]
+    simulated = [f"/api/v1/nodes/{name}" for each in found if (name := each["metadata"]["name"]) != NODE]
+    for node in simulated:
+        cordon(real_cluster, node, on=True)
+    yield Lab(real_cluster, workspace(tmp_path_factory.mktemp("lab")), config=CONFIG)
+    for node in (*simulated, REAL_NODE):
+        cordon(real_cluster, node, on=False)
+
+
+def cordon(running: HeldCluster, node: str, *, on: bool) -> None:
+    running.api.patch(node, {"spec": {"unschedulable": on}})
+
+
+def ends(lab: Lab, command: str, code: int) -> str:
+    outcome = lab.run(command)
+    assert outcome.code == code, outcome.text
+    return outcome.text
+
+
+def refused_up(lab: Lab) -> str:
+    """Returns the error of a rollout that ended because no agent can run, and prints the age of the rollout's Job."""
+    headline = "\nNo agent can run, so the rollout of lab has ended.\n"
+    said = ends(lab, "up", code=1)
+    assert headline in said, said
+    made = max(
+        datetime.fromisoformat(each["metadata"]["creationTimestamp"])
+        for each in lab.items(JOBS)
+        if "ownerReferences" not in each["metadata"]
+    )
+    print(f"ended {(datetime.now(UTC) - made).total_seconds():.0f} s after the creation of the Job")
+    return said.rpartition(headline)[2]
+
+
+def advertised(lab: Lab) -> set[str]:
+    return {key for key in (GPUMEM, GPU_COUNT) if key in lab.found(T4_NODE)["status"]["capacity"]}
+
+
+def test_an_image_that_cannot_be_pulled_ends_up_with_the_kubelets_reason_and_a_repaired_up_goes_on(lab: Lab) -> None:
+    tolerations = [{"key": TAINT}]
+    image = f"{REGISTRY}/python:3.13.9-slim-bookworm"
+    lab.write(lambda config: config["cluster"].update(agent_image=image, agent_tolerations=tolerations))
+    error = refused_up(lab)
+    assert error.startswith(f"  pod {SYSTEM}/{names.RECONCILE}-")
+    assert "ImagePull" in error
+    assert f"lookup {REGISTRY}" in error
+    assert advertised(lab) == set()
+    lab.write()
+    lab.succeed("up")
+    assert advertised(lab) == {GPUMEM, GPU_COUNT}
+
+
+def test_a_quota_without_room_for_a_pod_ends_up_with_the_api_servers_reason(lab: Lab) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    lab.cluster.api.create(QUOTAS, quota)
+    eventually(lambda: "hard" in lab.found(f"{QUOTAS}/none").get("status", {}), "the quota counts")
+    lab.write(lambda config: config["reconcile"].update(interval_seconds=11))
+    error = refused_up(lab)
+    assert error.startswith(f"  Job {SYSTEM}/{names.RECONCILE}-")
+    assert "FailedCreate: " in error
+    assert "exceeded quota: none" in error
+    lab.cluster.api.request("DELETE", f"{QUOTAS}/none")
+
+
+def test_up_refuses_the_state_of_another_cluster_and_after_a_refresh_a_cluster_without_a_node(
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with cluster.running(tmp_path_factory.mktemp("other"), extent=Extent.SIMULATED) as running:
+        other = Lab(running, lab.space.copy(tmp_path_factory.mktemp("copy")), config=CONFIG)
+        shutil.copy(lab.stack_file(), other.stack_file())
+        before = other.versions()
+        for command in ("up", "destroy"):
+            said = ends(other, command, code=1)
+            assert said.startswith("The state of lab is of another cluster. Nothing was changed.\n"), said
+            assert f"has no namespace of the state ({SYSTEM}, immich)" in said
+            assert "run make refresh STACK=lab, which empties the state" in said
+        other.succeed("refresh")
+        said = ends(other, "up", code=1)
+        assert said.endswith(
+            "lab does not fit the cluster. Nothing was changed.\n"
+            "  no node of the cluster can run the agents (5 simulated by kwok); add a node, or repair one\n"
+        ), said
+        assert other.versions() == before
+
+
+def test_destroy_without_a_node_removes_the_gpumem_itself_and_leaves_nothing(lab: Lab) -> None:
+    cordon(lab.cluster, REAL_NODE, on=True)
+    for pod in lab.items(pods(SYSTEM)):
+        lab.cluster.api.request("DELETE", f"{pods(SYSTEM, pod['metadata']['name'])}?gracePeriodSeconds=0")
+    assert advertised(lab) == {GPUMEM, GPU_COUNT}
+    said = ends(lab, "destroy", code=0)
+    assert said.index("\nlab removes its gpumem from the nodes ") < said.index("\nDestroy lab: ")
+    assert f"\nremoves {GPUMEM} without an agent from 1 of the nodes\n" in said
+    assert "Unschedulable: 0/6 nodes are available: " in said
+    assert advertised(lab) == set()
+    assert left_behind(Rollout(lab.cluster, lab.space)) == set()
+    assert lab.resources() == 0
