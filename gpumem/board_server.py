@@ -4,6 +4,7 @@ import argparse
 import gc
 import http.client
 import secrets
+import sys
 import threading
 import time
 import traceback
@@ -34,10 +35,12 @@ _HEADERS = (
 
 @dataclass(kw_only=True)
 class BoardPage:
-    """The page at `path`. Any number of readers cause one reading of the cluster in `seconds`, made by `read`."""
+    """The page at `path`, or at every path. Any number of readers cause one reading of the cluster in `seconds`, made
+    by `read`.
+    """
 
     read: Callable[[], Board]
-    path: str
+    path: str | None
     seconds: int
     clock: Callable[[], float] = time.monotonic
 
@@ -51,7 +54,9 @@ class BoardPage:
     def answer(self, request: HttpRequest) -> HttpResponse:
         if request.method != "GET":
             return text_response(http.client.METHOD_NOT_ALLOWED, "only GET is allowed")
-        if request.path != self.path:
+        if self.path is None and request.path == "/healthz":
+            return text_response(http.client.OK, "ok")
+        if self.path not in (None, request.path):
             return text_response(http.client.NOT_FOUND, "the output of kubectl gpumem board has the URL of the page")
         with self._changed:
             was_idle, self._asked_at = self._is_idle(), self.clock()
@@ -67,9 +72,12 @@ class BoardPage:
             self._board = self.read()
         except AgentError as error:
             problem = str(error)
+            print(f"board: {error}", file=sys.stderr)
         except Exception as error:  # noqa: BLE001 (an error in one report must not end the page)
             problem = repr(error)
             traceback.print_exc()
+        if problem and not self._board.named:  # the error can have the name of a pod
+            problem = "the cluster could not be read; the log of the board has the reason"
         page = board_page(self._board, self.seconds, problem).encode()
         with self._changed:
             self._page = page

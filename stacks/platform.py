@@ -14,6 +14,7 @@ import yaml
 
 from components.admission.pods import Admission, AdmissionArgs
 from components.admission.policy import MutatingApi
+from components.agents.board import Board, BoardArgs
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.agents.gate import Gate, GateArgs
 from components.agents.guard import Guard, GuardArgs
@@ -89,7 +90,11 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
     guarded = _guarded(settings)
     node_code = zipapp.build_for_nodes() if settings.exporter is not None or guarded else None
     system_args = SystemArgs(
-        cluster=settings.cluster, code=code, node_code=node_code, claims_devices=ledger.claimed is not None
+        cluster=settings.cluster,
+        code=code,
+        node_code=node_code,
+        claims_devices=ledger.claimed is not None,
+        has_board=settings.board is not None,
     )
     system = System(place.named("system"), system_args, place.after())
     priorities = []
@@ -136,6 +141,14 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
         exporters = names.node_agent_namespace(system_namespace) if settings.exporter is not None else None
         readers_args = ReadersArgs(spec=settings.readers, exporters=exporters)
         Readers(place.named("readers"), readers_args, place.after(system))
+    if settings.board is not None:
+        board_args = BoardArgs(
+            spec=settings.board,
+            cluster=settings.cluster,
+            code=zipapp.build_for_board(),
+            frameworks=settings.queues.frameworks if settings.queues else (),
+        )
+        Board(place.named("board"), board_args, place.after(system))
     schedulers = _declare_scheduler(settings, ledger, capacity, code=code, place=place)
     if settings.admission is not None and ledger.admission is not None:
         # Admission is declared last, because it needs the PriorityClasses, the budgets, the scheduler and the

@@ -15,6 +15,7 @@ import pulumi
 from pydantic import Field, ValidationError
 
 from components.admission.pods import AdmissionSpec
+from components.agents.board import BoardSpec
 from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateSpec, OnDemandSpec
 from components.agents.reconcile import PoolSpec, ReconcileSpec
@@ -128,6 +129,9 @@ class StackSettings(Spec):
     )
     readers: ReadersSpec | None = Field(
         default=None, description="Groups of people with the right to use kubectl gpumem, and their ClusterRoles."
+    )
+    board: BoardSpec | None = Field(
+        default=None, description="A read-only web page about GPU memory, for people without kubectl."
     )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes on which pods are promised more host memory than the nodes have."

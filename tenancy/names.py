@@ -116,6 +116,7 @@ WATCHDOG = "gpu-vram-watchdog"
 GATE = "gpu-demand-gate"
 EXPORTER = "gpu-memory-exporter"
 GUARD = "memory-guard"
+BOARD = "gpu-tenancy-board"
 # The guard's pods have this label. The label's value is the name of the pods' memory pool.
 LABEL_HOST_MEMORY_POOL = "gpu-tenancy/memory-pool"
 ALERTS = "gpu-tenancy"

@@ -171,9 +171,10 @@ def daemon_set(
 
 
 def network_policy(args: ExporterArgs) -> Manifest:
-    """Allows Prometheus, the watchdog, the gate and the extender to connect to the exporter."""
+    """Allows Prometheus, the watchdog, the gate, the extender and the board to connect to the exporter."""
     agent = exporter_agent(args)
-    readers = {"key": names.LABEL_NAME, "operator": "In", "values": [names.WATCHDOG, names.GATE, names.SCHEDULER]}
+    ours_by_name = [names.WATCHDOG, names.GATE, names.SCHEDULER, names.BOARD]
+    readers = {"key": names.LABEL_NAME, "operator": "In", "values": ours_by_name}
     ours = peer(args.cluster.system_namespace, {"matchExpressions": [readers]})
     return ingress(agent.metadata, agent.selector, args.spec.port, [ours, *args.cluster.scrapers])
 

@@ -59,13 +59,14 @@ class SystemArgs:
     """Holds the arguments. `node_code` is the code of the agents that see the host's processes, or None if the stack
     has no such agents.
 
-    With `claims_devices`, the node agents see a node's devices by a claim.
+    With `claims_devices`, the node agents see a node's devices by a claim. With `has_board`, the stack has the board.
     """
 
     cluster: ClusterSpec
     code: Zipapp
     node_code: Zipapp | None
     claims_devices: bool = False
+    has_board: bool = False
 
 
 def namespace(name: str, pod_security: str) -> Manifest:
@@ -135,7 +136,8 @@ class System(pulumi.ComponentResource):
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         system = args.cluster.system_namespace
         super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": args.code.digest}, opts)
-        self._declare(name, namespace(system, "restricted"), args.code, [names.SCHEDULER])
+        serving = [names.SCHEDULER, *([names.BOARD] if args.has_board else [])]
+        self._declare(name, namespace(system, "restricted"), args.code, serving)
         if args.node_code is not None:
             nodes = node_namespace(names.node_agent_namespace(system), claims_devices=args.claims_devices)
             self._declare(f"{name}-node", nodes, args.node_code, [names.EXPORTER, names.GUARD])

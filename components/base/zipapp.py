@@ -29,7 +29,7 @@ _ON_NODES = {"exporter", "guard"}
 _LOCK = "requirements.lock"
 _MAIN = """import runpy
 
-runpy.run_module("agents", run_name="__main__", alter_sys=True)
+runpy.run_module("{}", run_name="__main__", alter_sys=True)
 """
 
 
@@ -63,14 +63,20 @@ def build_for_nodes(root: Path = CHECKOUT) -> Zipapp:
     return _zipapp({**_sources(root, without=others), _NVML_MODULE: _bindings(root)})
 
 
-def _sources(root: Path, without: Collection[str] = ()) -> dict[str, bytes]:
-    paths = sorted(path for package in _PACKAGES for path in (root / package).rglob("*.py"))
+def build_for_board(root: Path = CHECKOUT) -> Zipapp:
+    """Builds the zipapp of the board, with the code of kubectl gpumem and without the agents in privileged pods. Raises
+    pulumi.RunError if a ConfigMap cannot hold the zipapp."""
+    return _zipapp(_sources(root, without=_ON_NODES, packages=(*_PACKAGES, "gpumem")), main="gpumem.board_pod")
+
+
+def _sources(root: Path, without: Collection[str] = (), packages: Collection[str] = _PACKAGES) -> dict[str, bytes]:
+    paths = sorted(path for package in packages for path in (root / package).rglob("*.py"))
     shipped = (path for path in paths if path.relative_to(root).parts[1] not in without)
     return {path.relative_to(root).as_posix(): path.read_bytes().replace(_WITHIN, b"") for path in shipped}
 
 
-def _zipapp(sources: Mapping[str, bytes]) -> Zipapp:
-    members = {"__main__.py": _MAIN.encode(), **sources}
+def _zipapp(sources: Mapping[str, bytes], main: str = "agents") -> Zipapp:
+    members = {"__main__.py": _MAIN.format(main).encode(), **sources}
     content = _archive(members, zipfile.ZIP_DEFLATED)
     if len(content) > LIMIT_BYTES:
         raise pulumi.RunError(

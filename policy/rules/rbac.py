@@ -27,6 +27,7 @@ from policy.rules.writers import (
 )
 from policy.unknown import is_unknown
 from tenancy import names
+from tenancy.frameworks import FRAMEWORKS
 from tenancy.policy_names import GUARDS
 from tenancy.workload import map_at, maps_at, value_or
 
@@ -133,6 +134,20 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             Grant(_DEVICES, "resourceclaims", "patch", named=True),
             *(Grant("coordination.k8s.io", "leases", verb, named=True) for verb in ("get", "list", "watch", "update")),
+        }
+    ),
+    names.BOARD: frozenset(
+        {
+            _READ_LEDGER,
+            _NODES,
+            _PODS,
+            Grant("", "events", "list"),
+            Grant("apps", "deployments", "get"),
+            Grant("apps", "replicasets", "list"),
+            Grant("batch", "cronjobs", "get", named=True),
+            Grant(_DEVICES, "resourceslices", "list"),
+            *(Grant(_KUEUE, resource, "list") for resource in ("clusterqueues", "workloads")),
+            *(Grant(each.group, each.resource, "get") for each in FRAMEWORKS.values() if each.resource != "pods"),
         }
     ),
 }

@@ -9,10 +9,9 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -44,68 +43,18 @@ from tests.support.exporters import card, measured
 from tests.support.fake_cluster import T4
 from tests.support.gating import TTS as GATE
 from tests.support.gating import add_deployment, add_journal
-from tests.support.given import CLUSTER, CODE, LEDGER, declared, environment, rights
+from tests.support.given import CLUSTER, CODE, LEDGER, declared, environment
 from tests.support.in_memory_http import serving
 from tests.support.informing import HurriedTime, running
 from tests.support.memory_pools import NODE_4
 from tests.support.paths import ROOT
+from tests.support.rights import Call, Right, call, granted
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 
-VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 FREE_MIB = 8192
 CARD = f"device GPU-1 {15360 * MIB} {FREE_MIB * MIB} {7168 * MIB}"
 FROM_FIELDS = {"NODE_NAME": "node", "POD_NAME": "pod"}
-
-
-@dataclass(frozen=True)
-class Call:
-    verb: str
-    resource: str
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True)
-class Right:
-    reach: str
-    resource: str
-    verb: str
-    name: str
-
-    def covers(self, call: Call) -> bool:
-        return (
-            (self.resource, self.verb) == (call.resource, call.verb)
-            and self.reach in ("*", call.namespace)
-            and self.name in ("", call.name)
-        )
-
-
-def call(method: str, url: str) -> Call:
-    split = urlsplit(url)
-    _, root, *parts = split.path.split("/")
-    group = "" if root == "api" else parts.pop(0)
-    parts.pop(0)  # removes the version
-    namespace = ""
-    if parts[0] == "namespaces" and len(parts) > 2:
-        namespace = parts[1]
-        parts = parts[2:]
-    resource, name, subresource = (*parts, "", "")[:3]
-    verb, query = VERBS[method], parse_qs(split.query)
-    if verb == "get" and not name:
-        verb = "watch" if "watch" in query else "list"
-        # If a field selector names one object, RBAC checks this name (NewFilteringRequestInfo in the API server).
-        (selector,) = query.get("fieldSelector", [""])
-        name = selector.removeprefix("metadata.name=") if selector.startswith("metadata.name=") else ""
-    return Call(verb, f"{group}/{resource}{f'/{subresource}' if subresource else ''}", namespace, name)
-
-
-def granted(graph: Graph) -> set[Right]:
-    return {
-        Right(reach, resource, verb, name)
-        for reach, resource, verb, listed in rights(graph)
-        for name in listed or ("",)
-    }
 
 
 def calls(busy: ServedOverTls) -> set[Call]:

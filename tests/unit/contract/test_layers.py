@@ -46,8 +46,11 @@ OF_AGENTS = (
     "agents.gate.config.",
     "agents.kube.",
     "agents.runtime.errors.",
+    "agents.runtime.clock.",
+    "agents.runtime.http_client.",
     "agents.runtime.http_message.",
     "agents.runtime.open_server.",
+    "agents.runtime.settings.",
     "agents.telemetry.",
 )
 STANDARD_LIBRARY_ONLY = ("tenancy", "agents", "gpumem")

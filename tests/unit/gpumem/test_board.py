@@ -335,6 +335,21 @@ def test_after_an_error_the_page_keeps_its_numbers_and_names_the_error(error: Ex
     assert ("a number is odd" if isinstance(error, ValueError) else "GET /x") in shown
 
 
+def test_an_error_shows_no_name_on_a_board_without_names() -> None:
+    page, _ = served(without_names(read(sample())), ApiError("GET /immich/secret", 500, "Internal", "immich/ml"))
+    page.refresh()
+    shown = page.answer(GET).body.decode().partition("<body>")[2]
+    assert "the cluster could not be read; the log of the board has the reason" in shown
+    assert NAMES.findall(shown) == []
+
+
+def test_the_board_of_a_pod_answers_every_path_of_its_ingress_and_the_kubelet() -> None:
+    page = BoardPage(read=Given(read(sample())), path=None, seconds=5)
+    bodies = [page.answer(HttpRequest("GET", path)).body for path in ("/", "/gpus/", "/healthz")]
+    assert bodies[0] == bodies[1]
+    assert bodies[2] == b"ok\n"
+
+
 def test_after_the_error_the_page_has_new_numbers() -> None:
     page, _ = served(read(sample()), ValueError("odd"), read(api([])))
     page.refresh()

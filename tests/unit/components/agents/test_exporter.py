@@ -44,7 +44,8 @@ def test_who_acts_on_the_measurements_reads_them_and_prometheus_and_nobody_else(
     assert ours["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": SYSTEM}}
     (readers,) = ours["podSelector"]["matchExpressions"]
     assert (readers["key"], readers["operator"]) == ("app.kubernetes.io/name", "In")
-    assert set(readers["values"]) == {"gpu-vram-watchdog", "gpu-demand-gate", "gpu-tenancy-scheduler"}
+    expected = {"gpu-vram-watchdog", "gpu-demand-gate", "gpu-tenancy-scheduler", "gpu-tenancy-board"}
+    assert set(readers["values"]) == expected
     assert rule["ports"] == [{"protocol": "TCP", "port": 9555}]
     assert graph.depends_on(graph.one("DaemonSet"), graph.one("NetworkPolicy"))
 

@@ -37,7 +37,7 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_agent_has_a_workload_with_its_program_and_an_account(workloads: list[dict[str, Any]]) -> None:
-    assert {container(w)["name"] for w in workloads} == {*programs()} - {"certify"}
+    assert {container(w)["name"] for w in workloads} == {*programs(), "board"} - {"certify"}
     for workload in workloads:
         assert container(workload)["command"][-1] == container(workload)["name"]
         assert workload["metadata"]["name"].startswith(pod(workload)["serviceAccountName"])
@@ -97,7 +97,9 @@ def test_every_agent_reads_the_environment_that_its_manifest_gives_it(workloads:
     for workload in workloads:
         given = {each["name"]: each for each in container(workload)["env"]}
         assert len(given) == len(container(workload)["env"])
-        settings = importlib.import_module(f"agents.{container(workload)['name']}.main").Settings
+        program = container(workload)["name"]
+        module = "gpumem.board_pod" if program == "board" else f"agents.{program}.main"
+        settings = importlib.import_module(module).Settings
         values = {name: each.get("value", "from-a-field") for name, each in given.items()}
         assert agent_environment.read(settings, values)
         assert {n: given[n]["valueFrom"]["fieldRef"]["fieldPath"] for n in FIELDS} == FIELDS

@@ -55,6 +55,14 @@ def test_it_holds_the_agents_and_the_domain_and_nothing_else() -> None:
     assert all(name.endswith(".py") for name in names)
 
 
+def test_the_boards_archive_holds_the_plugin_and_no_agent_of_privileged_pods() -> None:
+    with zipfile.ZipFile(BytesIO(zipapp.build_for_board().content)) as archive:
+        names = archive.namelist()
+        assert b'run_module("gpumem.board_pod"' in archive.read("__main__.py")
+    assert {name.partition("/")[0] for name in names} == {"__main__.py", "agents", "gpumem", "tenancy"}
+    assert not {name.split("/")[1] for name in names if name.startswith("agents/")} & {"exporter", "guard"}
+
+
 def test_the_nodes_archive_holds_nvmls_bindings_besides_as_they_were_published() -> None:
     plain, vendored = (zipfile.ZipFile(BytesIO(each.content)) for each in (zipapp.build(), zipapp.build_for_nodes()))
     assert set(vendored.namelist()) - set(plain.namelist()) == {"pynvml.py"}

@@ -1,0 +1,82 @@
+"""The board may only read, and only the ingress may connect to the board."""
+
+import pytest
+from pydantic import ValidationError
+
+from components.agents.board import Board, BoardArgs, BoardSpec, IngressSpec
+from components.base import zipapp
+from policy.rules.rbac import ALLOWED
+from tenancy.frameworks import FrameworkName
+from tenancy.names import BOARD
+from tests.support.engine import Graph
+from tests.support.given import CLUSTER, NODES, SYSTEM, container, declared, environment, pod, rights
+
+NGINX = {"app.kubernetes.io/name": "ingress-nginx"}
+SPEC = BoardSpec(ingress=IngressSpec(namespace="ingress-nginx", pod_labels=NGINX))
+CODE = zipapp.build_for_board()
+READS = {
+    (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
+    (SYSTEM, "batch/cronjobs", "get", ("gpu-demand-gate",)),
+    (NODES, "/pods", "list", ()),
+    ("*", "/nodes", "list", ()),
+    ("*", "/pods", "list", ()),
+    ("*", "/events", "list", ()),
+    ("*", "apps/deployments", "get", ()),
+    ("*", "apps/replicasets", "list", ()),
+    ("*", "resource.k8s.io/resourceslices", "list", ()),
+}
+QUEUED = {
+    ("*", "kueue.x-k8s.io/clusterqueues", "list", ()),
+    ("*", "kueue.x-k8s.io/workloads", "list", ()),
+    ("*", "batch/jobs", "get", ()),
+    ("*", "jobset.x-k8s.io/jobsets", "get", ()),
+}
+
+
+def board(spec: BoardSpec = SPEC, *frameworks: FrameworkName) -> Graph:
+    return declared(Board, "board", BoardArgs(spec=spec, cluster=CLUSTER, code=CODE, frameworks=frameworks))
+
+
+def test_the_board_has_only_rights_to_read() -> None:
+    assert rights(board()) == READS
+    assert rights(board(SPEC, FrameworkName.JOB, FrameworkName.JOBSET, FrameworkName.POD)) == READS | QUEUED
+
+
+def test_the_policy_pack_allows_the_board_the_rights_that_it_has_with_all_kinds_of_work() -> None:
+    held = {(resource, verb, bool(names)) for _, resource, verb, names in rights(board(SPEC, *FrameworkName))}
+    assert held == {(f"{each.group}/{each.resource}", each.verb, each.named) for each in ALLOWED[BOARD]}
+
+
+def test_only_the_ingress_may_connect_to_the_board() -> None:
+    graph = board()
+    (rule,) = graph.one("NetworkPolicy").inputs["spec"]["ingress"]
+    (source,) = rule["from"]
+    assert source["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "ingress-nginx"}
+    assert source["podSelector"]["matchLabels"] == NGINX
+    workload = dict(graph.one("Deployment").inputs)
+    assert rule["ports"] == [{"protocol": "TCP", "port": container(workload)["ports"][0]["containerPort"]}]
+    assert graph.one("NetworkPolicy").inputs["spec"]["podSelector"] == workload["spec"]["selector"]
+
+
+def test_the_board_runs_without_privileges() -> None:
+    workload = dict(board().one("Deployment").inputs)
+    assert pod(workload)["securityContext"]["runAsNonRoot"] is True
+    assert container(workload)["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("show_pods", [False, True])
+def test_the_page_has_names_only_if_the_operator_allows_it(show_pods: bool) -> None:
+    spec = SPEC if not show_pods else SPEC.model_copy(update={"show_pods": True})
+    assert environment(dict(board(spec).one("Deployment").inputs))["SHOW_PODS"] == str(show_pods).lower()
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"ingress": {"namespace": "x"}}, {"ingress": {"namespace": "x", "pod_labels": {}}}]
+)
+def test_the_ingress_must_be_named(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        BoardSpec.model_validate(given)
