@@ -47,6 +47,7 @@ from tests.support.given import CLUSTER, CODE
 from tests.support.healthy import ARGS
 from tests.support.queued_work import IMAGE, RUNTIME, Manifest, path, template, work
 from toolchain.cluster import cluster, paths, simulated
+from toolchain.cluster.api import MERGE
 from toolchain.cluster.extent import Extent
 
 TEAM, OTHERS = "team-a", "team-b"
@@ -143,7 +144,7 @@ def counted(stack: Rollout) -> list[tuple[str, int, int]]:
 def linger(stack: Rollout, lingers: str | None) -> None:
     for pod in gpu_pods(stack, TEAM):
         patch = {"metadata": {"annotations": {simulated.LINGERS: lingers}}}
-        stack.cluster.api.request("PATCH", pods(TEAM, pod["metadata"]["name"]), patch)
+        stack.cluster.api.request("PATCH", pods(TEAM, pod["metadata"]["name"]), patch, content_type=MERGE)
 
 
 def of_low_priority(framework: FrameworkName) -> Manifest:
