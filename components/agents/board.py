@@ -7,7 +7,7 @@ import pulumi
 from pydantic import Field
 
 from components.agents.exporter import telemetry_rules
-from components.base.agent import Agent, flag, pod_template, probe
+from components.base.agent import Agent, flag, pod_template, probes
 from components.base.identity import Identity, PolicyRule
 from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress, peer
@@ -84,8 +84,7 @@ def deployment(args: BoardArgs) -> Manifest:
     agent = board_agent(args)
     container = {
         "ports": [{"name": _PORT_NAME, "containerPort": _PORT}],
-        "livenessProbe": probe("/healthz", _PORT_NAME),
-        "readinessProbe": probe("/healthz", _PORT_NAME),
+        **probes("/healthz", "/healthz", _PORT_NAME),
     }
     template = pod_template(agent, container=container)
     return agent.declare(

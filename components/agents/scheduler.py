@@ -9,7 +9,7 @@ import pulumi
 from pydantic import Field, model_validator
 
 from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_environment
-from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template, probe
+from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template, probes
 from components.base.identity import Identity, PolicyRule, RoleRef, events_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress
@@ -214,8 +214,7 @@ def deployment(args: SchedulerArgs) -> Manifest:
         agent,
         container={
             "ports": [{"name": METRICS_PORT, "containerPort": _METRICS_PORT}],
-            "livenessProbe": probe("/healthz", scheme="HTTP"),
-            "readinessProbe": probe("/readyz", scheme="HTTP"),
+            **probes("/healthz", "/readyz", scheme="HTTP"),
         },
         pod={
             "initContainers": [certify],
@@ -245,8 +244,7 @@ def _kube_scheduler(image: str, config: Volume) -> Manifest:
             ],
             "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
             "volumeMounts": [config.mount(), _CERTIFICATES.mount()],
-            "livenessProbe": probe("/livez", _HEALTH_PORT, scheme="HTTPS"),
-            "readinessProbe": probe("/readyz", _HEALTH_PORT, scheme="HTTPS"),
+            **probes("/livez", "/readyz", _HEALTH_PORT, scheme="HTTPS"),
         }
     )
 

@@ -64,17 +64,27 @@ class Agent(Account):
         return {"apiVersion": api_version, "kind": kind, "metadata": self.metadata, **body}
 
 
-def probe(path: str, port: int | str = METRICS_PORT, **request: str) -> Manifest:
-    return {"httpGet": {"path": path, "port": port, **request}, "periodSeconds": 10, "timeoutSeconds": 5}
+def probes(alive: str, ready: str, port: int | str = METRICS_PORT, **request: str) -> Manifest:
+    """Returns the probes of a container that serves the two paths.
+
+    On a busy node, Python can need more than 30 s to compile an agent's modules. The startup probe lets a start take
+    five minutes. Otherwise, the liveness probe would end each start, until the kubelet waits five minutes between two
+    starts.
+    """
+
+    def probe(path: str, seconds: int) -> Manifest:
+        return {"httpGet": {"path": path, "port": port, **request}, "periodSeconds": seconds, "timeoutSeconds": 5}
+
+    return {
+        "startupProbe": {**probe(alive, 2), "failureThreshold": 150},
+        "livenessProbe": probe(alive, 10),
+        "readinessProbe": probe(ready, 10),
+    }
 
 
 def ports_and_probes(port: int) -> Manifest:
     """Returns the ports and probes of a node agent's container, which serves /metrics and /healthz on the port."""
-    return {
-        "ports": [{"name": METRICS_PORT, "containerPort": port}],
-        "livenessProbe": probe("/healthz"),
-        "readinessProbe": probe("/healthz"),
-    }
+    return {"ports": [{"name": METRICS_PORT, "containerPort": port}], **probes("/healthz", "/healthz")}
 
 
 def pod_template(
