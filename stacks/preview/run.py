@@ -116,6 +116,7 @@ def _run(
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_BETWEEN_SECONDS)
                 if process.poll() is None and is_vain():
+                    print("cancels Pulumi, because it would wait in vain", flush=True)
                     process.send_signal(signal.SIGINT)
                     break
             code = process.wait()
