@@ -19,13 +19,14 @@ from stacks.settings import load_file
 from tests.support.deployed import import_platform
 from tests.support.paths import ROOT
 from tests.support.prod import PROD
+from toolchain import wheel
 from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Outcome, Workspace, workspace
 
 PLUGIN = Path("gpu_tenancy") / "plugin"
 # The files that the installation of the plugin needs.
 CLONED = (
-    *("agents", "components", "gpu_tenancy", "stacks", "tenancy", "toolchain"),
+    *(*wheel.PACKAGES, "gpu_tenancy", "toolchain"),
     *("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
 )
 CACHES = {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"), "npm_config_cache": str(Path.home() / ".npm")}
