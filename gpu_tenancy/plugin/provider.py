@@ -2,11 +2,12 @@
 components, and asks the program to construct them. Pulumi derives the schema from the types and docstrings of the
 arguments and outputs."""
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib import metadata
 from typing import Any
 
 import pulumi
@@ -17,12 +18,18 @@ from pulumi.provider.experimental.component import ComponentProvider
 from pulumi.provider.server import ComponentInitError
 
 from gpu_tenancy import Platform, Queue, Seat, SeatedDeployment
+from gpu_tenancy.plugin.settings_types import with_settings
+from stacks.schema import settings_schema
 
 PACKAGE = "gputenancy"  # The components' type tokens have the same package name.
 
 
 class Host(ComponentProvider):
-    """A component provider that reports wrong arguments without a traceback."""
+    """A component provider with typed settings, which reports wrong arguments without a traceback."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__([Platform, Seat, SeatedDeployment, Queue], PACKAGE, version=version)
+        self.schema = json.dumps(with_settings(json.loads(self.schema), settings_schema()))
 
     def construct(
         self,
@@ -42,4 +49,4 @@ class Host(ComponentProvider):
 def main() -> None:
     # The engine ends a plugin with the signal SIGINT. Without a handler for SIGINT, asyncio would print a traceback.
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
-    serve(Host([Platform, Seat, SeatedDeployment, Queue], PACKAGE, version=version("gpu-tenancy")), sys.argv[1:])
+    serve(Host(metadata.version("gpu-tenancy")), sys.argv[1:])

@@ -7,14 +7,13 @@ import pulumi
 import pytest
 from pulumi.errors import InputPropertiesError
 
-from gpu_tenancy import Platform, SeatedDeployment
 from gpu_tenancy.plugin.provider import PACKAGE, Host
 from tests.support.engine import build
 
 
 @pytest.fixture
 def host() -> Host:
-    return Host([Platform, SeatedDeployment], PACKAGE, version="0.0.0")
+    return Host("0.0.0")
 
 
 def construct(host: Host, component: str, inputs: Mapping[str, Any]) -> None:
