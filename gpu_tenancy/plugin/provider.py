@@ -29,7 +29,7 @@ class Host(ComponentProvider):
 
     def __init__(self, version: str) -> None:
         super().__init__([Platform, Seat, SeatedDeployment, Queue], PACKAGE, version=version)
-        self.schema = json.dumps(with_settings(json.loads(self.schema), settings_schema()))
+        self.schema = json.dumps(with_settings(json.loads(str(self.schema)), settings_schema()))
 
     def construct(
         self,

@@ -76,6 +76,7 @@ def _type(package: str, node: Mapping[str, Any], alias: str) -> dict[str, Any]:
     """Returns the type of a value that is known before the program runs. `alias` is the name of the type with the
     value's own choices."""
     kind = node.get("type")
+    found: dict[str, Any]
     if "$ref" in node:
         found = {"$ref": _token(package, node["$ref"].rpartition("/")[2])}
     elif "enum" in node:
