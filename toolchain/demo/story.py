@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tenancy import names
+from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets
 
 LEAK_MIB = 150  # A leaking process grows by this many MiB at each call of `Card.turn`, every 0.5 s.
@@ -95,6 +96,7 @@ def story() -> tuple[Step, ...]:
                 EventToShow(namespace="llama-swap", reason=names.EVENT_SEAT_HELD),
                 EventToShow(namespace="tts", reason=names.EVENT_GATE_CLOSED),
             ),
+            shows=("who", "status", "changes --since 1h", f"drain {NODE}"),
         ),
     )
 

@@ -17,8 +17,13 @@ from toolchain.pictures.svg import is_fresh, page_picture, with_source_hash
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 STYLE = FOLDER / "style.d2"
 DEMO = FOLDER / "demo.json"
-# The picture `who.svg` shows the first report of this step of the demo.
-_SHOWN = "leak"
+# Each picture shows the first report of a command in a step of the demo.
+_REPORTS = {
+    "who.svg": ("leak", "who"),
+    "status.svg": ("seat", "status"),
+    "changes.svg": ("seat", "changes"),
+    "drain.svg": ("seat", "drain"),
+}
 _D2 = FOLDER.parents[1] / ".toolchain" / "bin" / "d2"
 _PAD = "20"  # pixels
 _PAGE = 900, 1066  # the width and height of the picture of a pull request in pixels
@@ -30,7 +35,7 @@ def sources() -> dict[Path, tuple[Path, ...]]:
     return {
         **{file.with_suffix(".svg"): (file, STYLE) for file in drawings},
         FOLDER / "day.svg": (DEMO,),
-        FOLDER / "who.svg": (DEMO,),
+        **{FOLDER / name: (DEMO,) for name in _REPORTS},
     }
 
 
@@ -53,9 +58,11 @@ def main(arguments: Sequence[str]) -> int:
 def _drawn(picture: Path, source: Path, recorded: dict[str, Any]) -> str:
     if picture.name == "day.svg":
         return day.day_chart(recorded)
-    if picture.name == "who.svg":
-        answer = next(each for each in recorded["answers"] if each["step"] == _SHOWN)
-        return terminal.terminal_picture(answer["command"], answer["text"])
+    if picture.name in _REPORTS:
+        step, verb = _REPORTS[picture.name]
+        command = f"kubectl gpumem {verb}"
+        reports = [e for e in recorded["answers"] if e["step"] == step and e["command"].startswith(command)]
+        return terminal.terminal_picture(reports[0]["command"], reports[0]["text"])
     subprocess.run([str(_D2), "--pad", _PAD, str(source), str(picture)], check=True, stderr=subprocess.DEVNULL)
     picture.chmod(0o644)  # d2 writes files that only their owner may read.
     return picture.read_text()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from toolchain.pictures.svg import element, picture
 
 COLUMN, LINE, MARGIN, TITLE = 8.4, 19, 16, 30
+MOST_COLUMNS = 130  # A terminal continues a longer line below.
 _COLOURS = {31: "#ff7b72", 32: "#7ee787", 33: "#e3b341", 34: "#79c0ff", 35: "#d2a8ff", 36: "#76e3ea", 90: "#8b949e"}
 _PLAIN = "#e6edf3"
 _CODE = re.compile(r"\x1b\[([\d;]*)m")
@@ -36,10 +37,17 @@ class _Style:
 
 def terminal_picture(command: str, output: str) -> str:
     """Returns the picture of a terminal that shows a command and its output."""
-    lines = [f"\x1b[1m$ {command}\x1b[0m", *_OTHER_CODES.sub("", output).expandtabs().rstrip().splitlines()]
+    printed = _OTHER_CODES.sub("", output).expandtabs().rstrip().splitlines()
+    lines = [f"\x1b[1m$ {command}\x1b[0m", *(part for line in printed for part in _wrapped(line))]
     columns = max(_columns(_CODE.sub("", line)) for line in lines)
     width, height = columns * COLUMN + 2 * MARGIN, len(lines) * LINE + TITLE + MARGIN
     return picture(width, height, f"{command}, in a terminal", _parts(lines, width, height))
+
+
+def _wrapped(line: str) -> list[str]:
+    if _CODE.search(line) or not line:
+        return [line]
+    return [line[start : start + MOST_COLUMNS] for start in range(0, len(line), MOST_COLUMNS)]
 
 
 def _parts(lines: list[str], width: float, height: float) -> Iterator[str]:

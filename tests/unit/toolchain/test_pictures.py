@@ -49,6 +49,11 @@ def test_a_terminals_colours_and_columns_are_kept() -> None:
     assert f'textLength="{9 * terminal.COLUMN:.1f}"' in drawn
 
 
+def test_a_long_line_goes_on_below() -> None:
+    drawn = terminal.terminal_picture("x", "a" * (terminal.MOST_COLUMNS + 1))
+    assert re.findall(">(a+)</text>", drawn) == ["a" * terminal.MOST_COLUMNS, "a"]
+
+
 def test_the_day_shows_each_app_and_each_step() -> None:
     shown = texts(day.day_chart(RECORDED))
     apps = {app for sample in RECORDED["samples"] for app in sample["used_mib"]}
