@@ -1,7 +1,7 @@
 """Finds the reason why each node does not take a pod. The module uses the cache of the extender. Pure."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.extender.cache.answers import FilterAnswer
@@ -60,22 +60,30 @@ def verdicts(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest) ->
         for name in cluster.devices
         if any(each.matches(map_at(cluster.nodes[name], "metadata", "labels")) for each in cluster.ledger.shared_pools)
     ]
-    found = [_verdict(cluster, pod, request, name) for name in shared]
-    return tuple(sorted(found, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
+    found = {name: next(_by_node(cluster, pod, request, name), None) for name in shared}
+    judged = _by_cache(cluster, pod, request, [name for name, verdict in found.items() if verdict is None])
+    verdicts = [NodeVerdict(name, *(verdict or judged[name])) for name, verdict in found.items()]
+    return tuple(sorted(verdicts, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
 
 
-def _verdict(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> NodeVerdict:
-    for found in _by_node(cluster, pod, request, name):
-        return NodeVerdict(name, *found)
+def _by_cache(
+    cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, nodes: Sequence[str]
+) -> Mapping[str, tuple[str, str]]:
+    """Asks the cache once about all nodes, because each question counts the absent seats of all nodes."""
     label = pod.seat_label(cluster.ledger.names)
     seats = seats_for(cluster.ledger, pod.namespace, request, map_at(pod.spec, "nodeSelector"), label)
     pools, now = frozenset(seat.pool for seat in seats), time.monotonic()
     entitlement = Entitlement(pod.priority, pools, pod.namespace, label)
-    if name in cluster.cache.feasible_nodes(request, now, pod.uid, entitlement):
-        return NodeVerdict(name, "untried", "has room by now")
-    # this call reserves memory only if the pod fits
-    fits = cluster.cache.fit(pod.uid, request, [name], now, entitlement)
-    return NodeVerdict(name, *_by_device(cluster.devices[name].pool in entitlement.pools, name, fits))
+    feasible = cluster.cache.feasible_nodes(request, now, pod.uid, entitlement)
+    refusing = frozenset(nodes) - feasible
+    # fit reserves memory only if the pod fits.
+    fits = cluster.cache.fit(pod.uid, request, refusing, now, entitlement)
+    return {
+        name: _by_device(cluster.devices[name].pool in pools, name, fits)
+        if name in refusing
+        else ("untried", "has room by now")
+        for name in nodes
+    }
 
 
 def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
@@ -109,7 +117,7 @@ def _by_device(seated: bool, name: str, fits: FilterAnswer) -> tuple[str, str]:
     if name in fits.hopeless:
         return "too-large", fits.hopeless[name]
     text = fits.refused[name]
-    holders = [str(holder) for short in fits.short for holder in short.holders]
+    holders = [str(holder) for short in fits.short if short.node == name for holder in short.holders]
     over = f"; over their budgets there: {', '.join(holders)}" if holders else ""
     if REFUSED_AS_MEASURED not in text:
         return "device", text
