@@ -193,7 +193,7 @@ CASES = (
     ),
     Case(
         "a label that flaps takes the devices",
-        "gpu-count below what is bound",
+        "capacity below what is bound",
         plan(
             (600.0, "label", {"node": "k8s-node1", "key": "memory", "seconds": 60.0}),
             minutes=20,

@@ -16,7 +16,7 @@ from toolchain.pictures.svg import page_picture
 
 WORKLOADS = f"/apis/{KUEUE_API}"
 # Maps each picture to its width and height in pixels.
-PICTURES = {"board": (960, 1640), "board-phone": (390, 2210)}
+PICTURES = {"board": (960, 1640), "board-phone": (390, 2250)}
 WAITS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}
 
 

@@ -15,6 +15,7 @@ SERVED = (
     "examples/*.yaml",
     "examples/*/Pulumi.yaml",
     "examples/*/index.ts",
+    "examples/*/main.go",
     "Pulumi.prod.yaml",
     "LICENSE",
 )

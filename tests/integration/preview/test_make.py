@@ -36,7 +36,8 @@ def test_one_command_previews_prod(clone: Workspace) -> None:
     assert "\x1b[" not in outcome.text
     assert len(outcome.text.splitlines()) < 80
     assert "$PATH" not in outcome.text
-    assert "warning" not in outcome.text
+    (warning,) = re.findall(r"warning: (.*)", outcome.text)
+    assert warning.startswith("cluster.agent_image: ")
 
 
 def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: Workspace) -> None:
