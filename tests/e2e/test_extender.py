@@ -57,10 +57,16 @@ def restart_extender(scheduler: SchedulerPod, environment: Mapping[str, str]) ->
 
 
 @pytest.fixture(autouse=True)
-def _cleared(placed: Bench) -> Iterator[None]:
+def _cleared(placed: Bench, scheduler: SchedulerPod) -> Iterator[None]:
+    """The extender may see the deletion of a pod later than the test."""
+    eventually(lambda: not allocated(scheduler), "the extender has released the memory of the last test's pods")
     yield
     placed.set_ledger(POOL)
     placed.clear()
+
+
+def allocated(scheduler: SchedulerPod) -> float:
+    return sum(each.value for each in scheduler.samples() if each.name == names.METRIC_EXTENDER_ALLOCATED)
 
 
 def offered_mib(scheduler: SchedulerPod, node: str, gpu: str) -> float | None:
