@@ -23,7 +23,7 @@ class ConnectError(Exception):
 
 
 def connect(given: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Returns the environment variables for the later steps. Returns no variable if nothing is configured.
+    """Returns the environment variables for the later steps. If nothing is configured, the result is empty.
 
     Writes the kubeconfig and Google's credential configuration into `folder`. Raises ConnectError.
     """

@@ -30,7 +30,7 @@ _NODE_COMES = frozenset({"TriggeredScaleUp", "Nominated"})
 class Wait:
     """Judges the pods of reconcile again and again.
 
-    Ignores the Jobs with the uids `before`. `why` is the reason why no agent can run, or "" if there is none.
+    Ignores the Jobs with the uids `before`. `why` is the reason why agents cannot run, and is empty while they can run.
     """
 
     reader: Reader

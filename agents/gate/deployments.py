@@ -96,7 +96,7 @@ def scale(api: Api, deployment: Deployment, replicas: int) -> None:
 
 
 def _items(api: Api, path: ApiPath) -> Iterator[Object]:
-    """Yields the objects of a kind. If the API server does not know the kind, yields none."""
+    """Yields the objects of a kind. A kind that is unknown to the API server has no objects."""
     try:
         yield from api.items(path)
     except ApiError as error:

@@ -22,7 +22,7 @@ def namespaces_by_uid(deployment: Mapping[str, Any]) -> dict[str, str]:
 
 
 def lost(namespaces: Mapping[str, str], reader: Reader) -> Sequence[str]:
-    """Returns the names of all these namespaces if the cluster has none of them, and else an empty list.
+    """Returns the names of all namespaces, or an empty list if the cluster has one of these namespaces.
 
     The function raises the errors of the reader.
     """

@@ -192,7 +192,7 @@ NO_SEAT = Entitlement()
 
 def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nomination | None:
     """Returns the GPU memory or the CPU that a bound Pod holds. For an unbound Pod, returns the nomination of the Pod.
-    Returns None for a Pod that holds nothing and is not nominated. Raises FieldError.
+    Returns None for all other Pods. Raises FieldError.
     """
     pod = Pod(item)
     if pod.ended:

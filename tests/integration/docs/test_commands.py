@@ -65,7 +65,7 @@ def type_in(empty: Workspace, *blocks: str, **env: str) -> Outcome:
     text = "".join(blocks)
     assert CLONE in text
     clone(empty.folder / "gpu-tenancy")
-    # `make toolchain` has run: the clone has links to what it has installed.
+    # The clone has links to the installed tools, so `make toolchain` is not run again.
     text = text.replace(CLONE, "").replace("make -C", "make --no-print-directory -o toolchain -C")
     outcome = empty.run("bash", "-euxc", text, cwd=empty.folder, **env)
     if "Failed to establish a new connection" in outcome.text or "NameResolutionError" in outcome.text:
