@@ -53,7 +53,9 @@ class BoardArgs:
 
 
 def board_agent(args: BoardArgs) -> Agent:
-    """Returns the board. The board has more memory than other agents, because it reads whole pods."""
+    """Returns the board. The board has more memory than other agents, because it reads whole pods. Only people read
+    the board, so it has the default priority.
+    """
     return Agent(
         program="board",
         name=names.BOARD,
@@ -63,6 +65,7 @@ def board_agent(args: BoardArgs) -> Agent:
         environment={"PORT": str(_PORT), "SHOW_PODS": flag(args.spec.show_pods)},
         rules=tuple(_rules(args)),
         memory_mib=512,
+        priority_class=None,
     )
 
 

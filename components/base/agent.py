@@ -52,7 +52,7 @@ class Agent(Account):
     environment: Mapping[str, str]
     memory_mib: int = 128
     capabilities: tuple[str, ...] = ()
-    priority_class: str = names.CLUSTER_CRITICAL
+    priority_class: str | None = names.CLUSTER_CRITICAL
 
     @property
     def selector(self) -> dict[str, str]:
@@ -109,7 +109,7 @@ def pod_template(
         "spec": {
             **given,
             **({"tolerations": tolerations} if tolerations else {}),
-            "priorityClassName": agent.priority_class,
+            **({"priorityClassName": agent.priority_class} if agent.priority_class else {}),
             "serviceAccountName": agent.name,
             "automountServiceAccountToken": bool(agent.rules),
             "enableServiceLinks": False,
