@@ -61,7 +61,11 @@ def seat_needs(readings: Sequence[NodeTelemetry], seating: Seating, now: int) ->
     found = {}
     for reading in readings:
         here = pods[reading.node]
-        shares = [each for pod in here.values() if _stays(pod) for each in _shares(pod, reading, seating, now)]
+        used_mib: defaultdict[str, dict[str, int]] = defaultdict(dict)  # by pod, and then by device
+        for use in reading.uses:
+            used_mib[use.uid][use.uuid] = use.used_bytes // MIB
+        staying_here = (pod for pod in here.values() if _stays(pod))
+        shares = [each for pod in staying_here for each in _shares(pod, reading, used_mib[pod.uid], seating, now)]
         for device in reading.devices:
             uses = [use for use in reading.uses if use.uuid == device.uuid and use.uid in here]
             used = [(here[use.uid], use.used_bytes // MIB) for use in uses]
@@ -81,13 +85,15 @@ def _stays(pod: BoundPod) -> bool:
     return pod.going_since is None and bool(pod.declared_mib)
 
 
-def _shares(pod: BoundPod, reading: NodeTelemetry, seating: Seating, now: int) -> Iterator[_Share]:
+def _shares(
+    pod: BoundPod, reading: NodeTelemetry, used: Mapping[str, int], seating: Seating, now: int
+) -> Iterator[_Share]:
     """Yields the pod's memory for each device that the extender chose for the pod or that the pod uses.
 
-    If the pod's devices are not known, yields the pod's memory for every device of the node.
+    If the pod's devices are not known, yields the pod's memory for every device of the node. `used` maps the UUID of
+    each device that the pod uses to the MiB in use.
     """
     devices = [device.uuid for device in reading.devices]
-    used = {use.uuid: use.used_bytes // MIB for use in reading.uses if use.uid == pod.uid}
     places = [uuid for uuid in pod.uuids if uuid in devices] or [uuid for uuid in used if uuid in devices]
     share_mib = -(-pod.declared_mib // max(len(places), 1))
     starts = pod.running_since is None or now - pod.running_since < seating.starting_seconds
