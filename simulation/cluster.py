@@ -2,23 +2,20 @@
 events.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime
 from random import Random
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from agents.gate.config import GateConfig, declared
 from agents.gate.probes import Window
 from agents.runtime.http_client import FetchError
-from agents.telemetry.client import Scraper
 from agents.telemetry.reading import Reading
 from simulation.api import Server
 from simulation.cron import CronAgent, Gate, Reconcile, Watchdog
 from simulation.devices import TIME_SLICES, Card, Hardware, Machine
-from simulation.exporter import Exporter
+from simulation.exporter import Exporter, SimScraper
 from simulation.extender import ExtenderPod
 from simulation.kubelet import Kubelets
 from simulation.scheduler import Scheduler
@@ -41,30 +38,7 @@ from tenancy.names import (
     node_agent_namespace,
 )
 
-T = TypeVar("T")
 NODE_AGENTS = node_agent_namespace(SYSTEM_NAMESPACE)
-
-
-class SequentialPool(Executor):
-    """Replaces a pool of threads, and makes the calls one after another."""
-
-    def __init__(self, _most: int) -> None:
-        pass
-
-    def map(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
-    ) -> Iterator[T]:
-        return iter([fn(*given) for given in zip(*iterables, strict=True)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimScraper(Scraper):
-    """Reads the simulated exporters instead of scraping over HTTP."""
-
-    read: Callable[[str], Reading]
-
-    def reading(self, url: str) -> Reading:
-        return self.read(url)
 
 
 class Cluster(TickLoops):
@@ -78,7 +52,7 @@ class Cluster(TickLoops):
         self.stack = stack
         self.world = World(dice, self, jumping=jumping, begin=begin)
         self.server = self.server_type(self.world)
-        self.scraper = SimScraper(get=self.fetch, threads=SequentialPool, read=self.reading)
+        self.scraper = SimScraper(read=self.reading, get=self.fetch)
         self.hardware = Hardware()
         names = stack.ledger.names
         self.pools: dict[str, Pool] = {}  # maps the name of each node to its pool

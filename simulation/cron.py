@@ -4,9 +4,10 @@ The agents' code is real. The simulation replaces the CronJob controller and the
 and the end of each run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from agents.gate import main as gate
 from agents.gate.types import Action
@@ -16,21 +17,35 @@ from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.settings import read
-from agents.telemetry.client import Scraper
 from agents.telemetry.sampling import IncompletePassError
 from agents.watchdog import main as watchdog
 from simulation.api import KilledError, Object, Server, ServerWatch
 from simulation.client import SimApi
 from simulation.devices import Machine
+from simulation.exporter import SimScraper
 from simulation.following import TakenWatches
 from simulation.log import SimLog
 from simulation.world import World
+
+T = TypeVar("T")
 
 MINUTE = 60.0
 # The time from the full minute to the first pass of a run. The CronJob controller, the scheduler, the kubelet and
 # Python need this time to start a run.
 START_SECONDS = 3.0
 DEADLINE_SECONDS = 58.0  # the Job's activeDeadlineSeconds
+
+
+class SequentialPool(Executor):
+    """Replaces a pool of threads, and makes the calls one after another."""
+
+    def __init__(self, _most: int) -> None:
+        pass
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        return iter([fn(*given) for given in zip(*iterables, strict=True)])
 
 
 @dataclass(kw_only=True)
@@ -46,7 +61,7 @@ class CronAgent:
     overlaps: bool
     hosts: list[Machine]
     violated: Callable[[str, str], None]
-    scraper: Scraper
+    scraper: SimScraper
     failed: Callable[[str, AgentError], None] = lambda agent, error: None  # called with each failed pass
     host: Machine | None = None
     run: Any = None
@@ -209,7 +224,13 @@ class Gate(CronAgent):
             self.made.close()
         settings = read(gate.Settings, environ)
         self.made = gate.GateRun(
-            settings=settings, api=api, clock=clock, log=log, scraper=self.scraper, ask=self.scraper.get
+            settings=settings,
+            api=api,
+            clock=clock,
+            log=log,
+            scraper=self.scraper,
+            ask=self.scraper.get,
+            threads=SequentialPool,
         )
         self.made.cache.watch = lambda api, clock, sources: TakenWatches.of(self.server, sources)
         return self.made

@@ -1,8 +1,9 @@
 """Simulates the exporters: their real code reads simulated devices."""
 
 import http.client
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agents.exporter.attribution import NodeUse, attribute
 from agents.exporter.main import DeviceReader
@@ -10,7 +11,9 @@ from agents.exporter.publish import publish
 from agents.exporter.registry import RegistryInformer
 from agents.runtime.errors import AgentError
 from agents.runtime.http_client import FetchError
+from agents.runtime.items import Unjudged, judged
 from agents.telemetry import reading
+from agents.telemetry.client import Scraper
 from agents.telemetry.device import Scan
 from agents.telemetry.reading import Reading
 from simulation.api import KilledError, Server
@@ -102,3 +105,15 @@ class Exporter:
         found = reading.parse(self.fetch(url))
         self.parsed = (shown, found)
         return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimScraper(Scraper):
+    """Reads the simulated exporters instead of scraping over HTTP. `get` answers all other requests."""
+
+    read: Callable[[str], Reading]
+    get: Callable[[str], bytes]
+
+    def readings(self, urls: Iterable[str]) -> Iterator[tuple[str, Reading | Unjudged]]:
+        for url in urls:
+            yield url, judged(partial(self.read, url))

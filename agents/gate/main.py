@@ -8,6 +8,7 @@ Deployment and continues.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -98,6 +99,7 @@ class GateRun:
     log: Log
     scraper: Scraper = field(default_factory=Scraper)
     ask: Callable[[str], bytes] = fetch_answer
+    threads: Callable[[int], Executor] = ThreadPoolExecutor
     agreed: Mapping[str, Streak] = field(default_factory=dict)
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     moment: Moment | None = None
@@ -270,7 +272,7 @@ class GateRun:
                 return replace(state, problem=answer.why)
             return replace(state, answer=answer)
 
-        with self.scraper.threads(PROBES) as probes:
+        with self.threads(PROBES) as probes:
             return list(probes.map(answered, states))
 
     def _carry_out(self, record: Record, intents: Sequence[Intent], now: int, began: float) -> Record | None:

@@ -3,18 +3,18 @@ reason.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agents.kube.client import Api, Object
 from agents.kube.nodes import Node, excluded_devices
 from agents.kube.pods import Pod, pods_of
 from agents.runtime.exposition import ExpositionError
-from agents.runtime.http_client import fetch
 from agents.runtime.items import Unjudged, judged
 from agents.telemetry.device import Device
-from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
+from agents.telemetry.reading import ContainerCap, LostDevice, Parser, PodUse, Reading, TelemetryError, Trouble
+from agents.telemetry.scrape import Page, scrape
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import EXPORTER, LABEL_NAME, Names
@@ -22,9 +22,6 @@ from tenancy.units import MIB
 
 # Two readings are the same reading if they are less than this many seconds apart.
 _STEP_SECONDS = 1.0
-# The maximum number of exporters that are scraped at the same time. The scrapes run in parallel, so that an exporter
-# that hangs does not delay all other scrapes.
-_AT_ONCE = 64
 # The longest time for all scrapes together. The first readings must still be fresh at the end.
 _ROUND_SECONDS = 10.0
 
@@ -73,13 +70,18 @@ def _content(reading: NodeTelemetry) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Scraper:
-    """Scrapes several exporters at the same time, over HTTP and in threads."""
+    """Scrapes several exporters at the same time. `pages` returns each URL with its body or an error."""
 
-    get: Callable[[str], bytes] = fetch
-    threads: Callable[[int], Executor] = ThreadPoolExecutor
+    pages: Callable[[Iterable[str]], Iterable[tuple[str, Page]]] = scrape
+    _parsers: dict[str, Parser] = field(default_factory=dict)
 
-    def reading(self, url: str) -> Reading:
-        return parse(self.get(url).decode("utf-8", errors="replace"))
+    def readings(self, urls: Iterable[str]) -> Iterator[tuple[str, Reading | Unjudged]]:
+        """Yields each URL with its reading, or with the error. Takes a URL when its scrape can start."""
+        before = dict(self._parsers)
+        self._parsers.clear()
+        for url, page in self.pages(urls):
+            parser = self._parsers[url] = before.get(url) or Parser()
+            yield url, page if isinstance(page, Unjudged) else judged(partial(parser.parse, page))
 
 
 def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
@@ -140,28 +142,45 @@ def read(
     addresses: dict[str, list[str]] = {}
     for each in exporters:
         addresses.setdefault(each.node, []).append(each.address)
+    wanted, unowned = _by_pool(ledger, nodes)
+    urls = {node.name: judged(partial(_url, addresses.get(node.name, ()), port)) for _, node in wanted}
 
-    def ask(pool: Pool, node: Node) -> NodeTelemetry:
-        found = judged(lambda: scrape(pool, node))
-        if isinstance(found, Unjudged):
-            return NodeTelemetry(pool=pool, node=node.name, trouble=_trouble(found.error), problem=found.why)
-        return found
+    def in_time() -> Iterator[str]:
+        for url in dict.fromkeys(url for url in urls.values() if isinstance(url, str)):
+            if monotonic() > until:
+                return
+            yield url
 
-    def scrape(pool: Pool, node: Node) -> NodeTelemetry:
-        if monotonic() > until:
-            raise TelemetryError(Trouble.MISSING, "skipped, because too many other exporters did not answer")
-        reading = scraper.reading(_url(addresses.get(node.name, ()), port))
+    found = {url: (reading, monotonic()) for url, reading in scraper.readings(in_time())}
+    skipped = TelemetryError(Trouble.MISSING, "skipped, because too many other exporters did not answer")
+
+    def telemetry(pool: Pool, node: Node) -> NodeTelemetry:
+        url = urls[node.name]
+        reading, now = (url, 0.0) if isinstance(url, Unjudged) else found.get(url, (Unjudged(skipped), 0.0))
+        if isinstance(reading, Unjudged):
+            raise reading.error
         trouble, problem = _missing(reading, pool)
         excluded = reading.excluded | _excluded(node, reading.devices, ledger.names)
         return NodeTelemetry(
             pool=pool,
             node=node.name,
-            read_at=monotonic() - reading.age_seconds,
+            read_at=now - reading.age_seconds,
             trouble=trouble,
             problem=problem,
             **vars(replace(reading, excluded=excluded)),
         )
 
+    def judged_telemetry(pool: Pool, node: Node) -> NodeTelemetry:
+        known = judged(lambda: telemetry(pool, node))
+        if isinstance(known, Unjudged):
+            return NodeTelemetry(pool=pool, node=node.name, trouble=_trouble(known.error), problem=known.why)
+        return known
+
+    return (*(judged_telemetry(pool, node) for pool, node in wanted), *unowned)
+
+
+def _by_pool(ledger: Ledger, nodes: Iterable[Node]) -> tuple[list[tuple[Pool, Node]], list[NodeTelemetry]]:
+    """Returns the nodes in pools that share memory, and the telemetry of each node that matches several pools."""
     wanted: list[tuple[Pool, Node]] = []
     unowned: list[NodeTelemetry] = []
     for node in nodes:
@@ -175,10 +194,7 @@ def read(
             continue
         if pool is not None and pool.sharing is Sharing.MEMORY:
             wanted.append((pool, node))
-    if len(wanted) < 2:
-        return (*(ask(pool, node) for pool, node in wanted), *unowned)
-    with scraper.threads(min(len(wanted), _AT_ONCE)) as threads:
-        return (*threads.map(lambda each: ask(*each), wanted), *unowned)
+    return wanted, unowned
 
 
 def _url(addresses: Sequence[str], port: int) -> str:

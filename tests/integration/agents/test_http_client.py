@@ -1,17 +1,35 @@
-"""Tests the GET requests and the errors of the agents' HTTP client over real connections."""
+"""Tests the GET requests and the errors of the agents' HTTP clients over real connections."""
 
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
 
 from agents.runtime import http_client
-from agents.runtime.http_client import FetchError, fetch
+from agents.runtime.http_client import FetchError
+from agents.runtime.items import Unjudged
 from agents.runtime.open_server import MetricsServer
+from agents.telemetry.scrape import scrape
 from tests.support.exporters import card, device_reader
+
+
+def scraped(url: str) -> bytes:
+    ((_, page),) = scrape([url])
+    if isinstance(page, Unjudged):
+        raise page.error
+    return page
+
+
+Fetch = Callable[[str], bytes]
+
+
+@pytest.fixture(params=[http_client.fetch, scraped], ids=["fetch", "scrape"])
+def fetch(request: pytest.FixtureRequest) -> Fetch:
+    found: Fetch = request.param
+    return found
 
 
 @pytest.fixture
@@ -24,7 +42,7 @@ def address() -> Iterator[str]:
         thread.join()
 
 
-def test_an_error_has_the_servers_words_or_the_address(address: str) -> None:
+def test_an_error_has_the_servers_words_or_the_address(fetch: Fetch, address: str) -> None:
     with pytest.raises(FetchError, match=r"http://127\.0\.0\.1:1/: .*refused"):
         fetch("http://127.0.0.1:1/")
     with pytest.raises(FetchError, match="HTTP 404: there are /metrics and /healthz"):
@@ -33,7 +51,7 @@ def test_an_error_has_the_servers_words_or_the_address(address: str) -> None:
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"], ids=["head", "body"])
 def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
-    head: bytes, monkeypatch: pytest.MonkeyPatch
+    fetch: Fetch, head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.5)
     ended = threading.Event()
@@ -56,7 +74,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
         thread.join()
 
 
-def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_over_the_limit_is_refused(fetch: Fetch, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "LIMIT_BYTES", 2)
     with pytest.raises(FetchError, match="over 2 bytes"):
         fetch(f"{address}/healthz")
@@ -79,7 +97,7 @@ REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
 
 
 @pytest.mark.parametrize("to", [b"http://[bad", b"/healthz", b"http://127.0.0.1:%d/healthz"])
-def test_no_redirect_is_followed(to: bytes, address: str) -> None:
+def test_no_redirect_is_followed(fetch: Fetch, to: bytes, address: str) -> None:
     """If the client followed redirects, a tenant's endpoint could send the gate's requests to any address."""
     target = to % int(address.rpartition(":")[2]) if b"%d" in to else to
     port, thread = answer_once(REDIRECT % target)
@@ -88,7 +106,7 @@ def test_no_redirect_is_followed(to: bytes, address: str) -> None:
     thread.join()
 
 
-def test_an_error_without_its_whole_text_is_an_error_of_that_server() -> None:
+def test_an_error_without_its_whole_text_is_an_error_of_that_server(fetch: Fetch) -> None:
     port, thread = answer_once(b"HTTP/1.1 500 Broken\r\nTransfer-Encoding: chunked\r\n\r\nnot a chunk")
     with pytest.raises(FetchError, match=f"http://127.0.0.1:{port}/: "):
         fetch(f"http://127.0.0.1:{port}/")
@@ -96,6 +114,6 @@ def test_an_error_without_its_whole_text_is_an_error_of_that_server() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://[bad", "http://\udc80/", "http://x" + "y" * 300 + "/"])
-def test_an_address_that_cannot_be_asked_is_an_error_of_that_server(url: str) -> None:
+def test_an_address_that_cannot_be_asked_is_an_error_of_that_server(fetch: Fetch, url: str) -> None:
     with pytest.raises(FetchError):
         fetch(url)

@@ -54,6 +54,7 @@ from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, SYSTEM, T4, FakeCl
 from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, path_of
 from tests.support.hostile_api import HostileApi, received
 from tests.support.hostile_fields import ABSENT, VALUES, fields, pod, with_value
+from tests.support.in_memory_http import one_by_one
 from tests.support.search import cases, dice
 
 NODE, OTHER_NODE = "k8s-node1", "hostile"
@@ -250,7 +251,7 @@ def scraper(*used_mib: dict[str, int]) -> Scraper:
         for gpu, used in enumerate(used_mib)
     ]
     reader = device_reader(*uses, registry=Registry(NodePods(tuple(pods)), LEDGER))
-    return Scraper(get=lambda url: reader.metrics()[1].encode())
+    return Scraper(pages=one_by_one(lambda url: reader.metrics()[1].encode()))
 
 
 class Following:

@@ -49,6 +49,7 @@ OF_AGENTS = (
     "agents.runtime.clock.",
     "agents.runtime.http_client.",
     "agents.runtime.http_message.",
+    "agents.runtime.items.",
     "agents.runtime.open_server.",
     "agents.runtime.settings.",
     "agents.telemetry.",

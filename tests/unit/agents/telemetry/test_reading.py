@@ -1,13 +1,13 @@
 """Tests that agents use an exporter's metrics only if they are complete, fresh and plausible."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from agents.runtime.errors import AgentError
 from agents.telemetry.device import Device
-from agents.telemetry.reading import PodUse, TelemetryError, Trouble, parse
+from agents.telemetry.reading import Parser, PodUse, Reading, TelemetryError, Trouble, parse
 from tenancy.units import MIB
 from tests.support.curves import Use, answer
 
@@ -135,3 +135,42 @@ def test_a_pod_without_a_budget_is_known_if_the_exporter_knows_the_ledger() -> N
     assert all(use.declares for use in parse(text()).uses or ())
     told = parse(text(uses=(ML, replace(FRIGATE, declares=False))))
     assert {use.uid: use.declares for use in told.uses} == {"uid-ml": True, "uid-frigate": False}
+
+
+PAGES = {
+    "a page": text(),
+    "a later page": text(age_seconds=2),
+    "a stale page": text(age_seconds=31),
+    "other pods": text(uses=(ML,)),
+    "the age twice": doubled(text(), "sample_age"),
+    "the ages of two readings": text() + "gpu_memory_sample_age_seconds 2\n",
+    "no age": without(text(), "sample_age"),
+    "an impossible age": text().replace("seconds 1", "seconds -1"),
+    "an age that is not a number": text().replace("seconds 1", "seconds x"),
+    "a truncated age": text()[:-1],
+    "an empty line before a truncated age": text()[:-1].replace("\ngpu_memory_sample", "\n\ngpu_memory_sample"),
+    "the age of the API server's answer": text() + "gpu_memory_exporter_api_age_seconds 3\n",
+    "an invalid line": text() + "x\n",
+}
+
+
+def outcome(parse: Callable[[], Reading]) -> object:
+    try:
+        return parse()
+    except AgentError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize("before", PAGES.values(), ids=PAGES)
+def test_the_last_page_changes_no_result(before: str, page: str) -> None:
+    parser = Parser()
+    outcome(lambda: parser.parse(before.encode()))
+    assert outcome(lambda: parser.parse(page.encode())) == outcome(lambda: parse(page))
+
+
+def test_a_page_with_other_ages_alone_is_not_parsed_again() -> None:
+    parser = Parser()
+    first, second = (parser.parse(text(age_seconds=age).encode()) for age in (1, 2))
+    assert (first.age_seconds, second.age_seconds) == (1, 2)
+    assert first.uses is second.uses

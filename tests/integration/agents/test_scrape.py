@@ -1,0 +1,108 @@
+"""Tests over real connections that an exporter harms only its own scrape."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from agents.runtime import http_client
+from agents.runtime.http_message import SAMPLES, HttpResponse
+from agents.runtime.items import Unjudged
+from agents.telemetry import scrape as scraping
+from agents.telemetry.scrape import scrape
+
+PAGE = HttpResponse(200, b"page\n", SAMPLES).encoded(last=True)
+
+
+@contextmanager
+def exporter(answer: bytes | None, host: str = "127.0.0.1") -> Iterator[str]:
+    """Serves one connection. If `answer` is None, accepts the connection and never answers."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(65_536)
+                connection.sendall(answer or b"")
+
+        thread = threading.Thread(target=serve)
+        if answer is not None:
+            thread.start()
+        where = f"[{host}]" if ":" in host else host
+        yield f"http://{where}:{server.getsockname()[1]}/metrics"
+        if answer is not None:
+            thread.join()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 64])
+def test_an_exporter_that_hangs_delays_none_of_the_others(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.5)
+    monkeypatch.setattr(scraping, "AT_ONCE", at_once)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(exporter(None)) for _ in range(2)]
+        others = [stack.enter_context(exporter(PAGE)) for _ in range(5)]
+        pages = dict(scrape([silent[0], *others, silent[1]]))
+    assert [pages[url] for url in others] == [b"page\n"] * 5
+    late = [page.why for page in map(pages.get, silent) if isinstance(page, Unjudged)]
+    assert late == [f"{url}: no complete answer within 0.5 s" for url in silent]
+
+
+def test_time_that_the_caller_needs_for_one_page_does_not_count_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.5)
+    with exporter(PAGE) as first, exporter(PAGE) as second:
+        results = scrape([first, second, "http://127.0.0.1:1/", "http://nobody/"])
+        pages = {}
+        for url, page in results:
+            pages[url] = page
+            time.sleep(0.6)
+    assert (pages[first], pages[second]) == (b"page\n", b"page\n")
+
+
+def test_an_exporter_is_asked_only_when_its_scrape_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scraping, "AT_ONCE", 2)
+    taken = []
+
+    def urls() -> Iterator[str]:
+        for number in range(5):
+            taken.append(number)
+            yield f"http://127.0.0.1:1/{number}"
+
+    results = scrape(urls())
+    next(results)
+    assert taken == [0, 1]
+    results.close()
+
+
+def test_only_an_ip_address_is_asked_because_a_lookup_of_a_name_would_block() -> None:
+    ((_, page),) = scrape(["http://localhost:1/metrics"])
+    assert isinstance(page, Unjudged)
+    assert "Name or service not known" in page.why
+
+
+def test_an_ipv6_address_is_asked() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    with exporter(PAGE, "::1") as url:
+        assert dict(scrape([url])) == {url: b"page\n"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "page"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\npage\n\r\n0\r\n\r\n", b"page\n"),
+        (b"HTTP/1.1 200 OK\r\nserver: envoy\r\ncontent-length: 5\r\n\r\npage\n", b"page\n"),
+        (PAGE[:-1], "IncompleteRead"),
+        (b"", "closed connection without response"),
+        (b"SSH-2.0\r\n", "SSH-2.0"),
+    ],
+    ids=["chunked", "by a proxy", "truncated", "empty", "of another protocol"],
+)
+def test_a_response_of_another_form_is_read_or_refused(answer: bytes, page: bytes | str) -> None:
+    with exporter(answer) as url:
+        (found,) = dict(scrape([url])).values()
+    assert found == page if isinstance(page, bytes) else page in str(found)
