@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
+from toolchain.recovery import rollout
 from toolchain.recovery.cli import Stack
 from toolchain.recovery.recover import is_locked_by_the_dead
 from toolchain.recovery.recover import recover as put_right
@@ -74,24 +75,28 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     Raises EngineError if the rollout would take over existing objects of the cluster (docs/adr/0034).
 
     `pulumi up` previews the stack again under the policy pack before the first change. Therefore the policy pack also
-    judges changes that are newer than the operator's consent. `up` does not pass --skip-preview to Pulumi, because the
-    pack would then see the whole graph only after the changes. `up` does not pass --plan to Pulumi, because --plan is
-    experimental. With --plan, Pulumi fails at the first value that only the real cluster knows (the uid of a
-    Namespace).
+    judges changes of the program that are newer than the operator's consent. `up` does not pass --skip-preview to
+    Pulumi, because the pack would then see the whole graph only after the changes. `up` does not pass --plan to Pulumi,
+    because --plan is experimental. With --plan, Pulumi fails at the first value that only the real cluster knows (the
+    uid of a Namespace). `up` only records the plan (docs/adr/0042).
     """
     refuse_flags(flags, engine.environment, gated=True)
     declared, parts = settings.declared(engine.existing_stack_file())
     state = _recovered(engine, yes=yes)
     cluster = _cluster(engine)
     _refuse_the_state_of_another_cluster(engine, state, cluster)
-    ended = _judge(engine, flags, declared, parts, cluster, full=full)
-    if ended.exit_code:
-        return ended.exit_code
+    with tempfile.TemporaryDirectory(prefix="gpu-tenancy-up-") as folder:
+        file = Path(folder) / "plan.json"
+        ended = _judge(engine, (*flags, "--save-plan", str(file)), declared, parts, cluster, full=full)
+        if ended.exit_code:
+            return ended.exit_code
+        plan = json.loads(file.read_text(encoding="utf-8"))
     _refuse_a_takeover(engine, ended)
     if any(each.op is not Op.SAME for each in ended.events.resources.values()):
         print(f"\n{preflight(engine, _width())}", flush=True)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
-    return _apply(engine, flags, declared.cluster.system_namespace, ended)
+    _refuse_a_later_change(engine, declared)
+    return _apply(engine, flags, declared.cluster.system_namespace, ended, _recorded(engine, plan, state))
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -261,7 +266,7 @@ def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None
 def _recovered(engine: Engine, *, yes: bool) -> Deployment:
     """Recovers the stack, and returns its state."""
     engine.existing_stack_file()
-    stack = Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
+    stack = _stack(engine)
     is_locked_by_the_dead(stack)  # the command checks the cluster before Pulumi reads the state
     engine.select()
     return put_right(stack, lambda: _confirm(f"Recover {engine.stack}", _cluster(engine), yes=yes))
@@ -283,15 +288,35 @@ def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, clus
         )
 
 
-def _apply(engine: Engine, flags: Sequence[str], namespace: str, previewed: PreviewOutcome) -> int:
+def _refuse_a_later_change(engine: Engine, previewed: StackSettings) -> None:
+    """Raises EngineError if the settings have changed since the preview, because the record would not name the new
+    objects."""
+    if settings.load_file(engine.existing_stack_file()) != previewed:
+        raise EngineError(f"{engine.stack_file.name} has changed since the preview; run make up again.")
+
+
+def _recorded(engine: Engine, plan: rollout.Plan, state: Deployment) -> Mapping[str, str]:
+    """Records the plan of the rollout, and returns the environment variables of the rollout (docs/adr/0042)."""
+    stack = _stack(engine)
+    rollout.write(stack, plan, state)
+    return rollout.environment(stack, plan, state)
+
+
+def _stack(engine: Engine) -> Stack:
+    return Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
+
+
+def _apply(
+    engine: Engine, flags: Sequence[str], namespace: str, previewed: PreviewOutcome, environment: Mapping[str, str]
+) -> int:
     """Applies the stack. Raises EngineError if the rollout waits for a Job, and no agent can run."""
     given = (*GATED, "--suppress-progress", "--yes", *flags)
     changed = (each.type for each in previewed.events.resources.values() if each.op in (Op.CREATE, Op.REPLACE))
     if _JOB_TYPE not in changed:
-        return run.run_attended(engine, "up", *given)
+        return run.run_attended(engine, "up", *given, environment=environment)
     with connect(engine) as cluster:
         wait = Wait(cluster, namespace, unfinished_jobs(cluster, namespace).keys())
-        code = run.run_attended(engine, "up", *given, is_vain=wait.is_vain)
+        code = run.run_attended(engine, "up", *given, environment=environment, is_vain=wait.is_vain)
     if code and wait.why:
         raise EngineError(
             f"No agent can run, so the rollout of {engine.stack} has ended.\n  {wait.why}\n"

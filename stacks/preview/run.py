@@ -58,13 +58,19 @@ def preview_displayed(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
             return replace(ended, events=read(lines), displayed=True)
 
 
-def run_attended(engine: Engine, command: str, *flags: str, is_vain: Callable[[], bool] | None = None) -> int:
-    """Runs a Pulumi command on the terminal. Returns the exit code of the Pulumi command.
+def run_attended(
+    engine: Engine,
+    command: str,
+    *flags: str,
+    environment: Mapping[str, str] | None = None,
+    is_vain: Callable[[], bool] | None = None,
+) -> int:
+    """Runs a Pulumi command on the terminal, with the variables of `environment` too. Returns Pulumi's exit code.
 
     Calls `is_vain` each second, and cancels the command if `is_vain` returns True.
     """
     sys.stdout.flush()
-    return _run(engine, _command(engine, command, flags), {}, is_vain=is_vain).code
+    return _run(engine, _command(engine, command, flags), environment or {}, is_vain=is_vain).code
 
 
 def _command(engine: Engine, command: str, flags: Sequence[str]) -> list[str]:

@@ -254,7 +254,7 @@ def _pulumi(made: Workspace, held: HeldCluster, *arguments: str) -> None:
     """
     log = made.folder / "pulumi.log"
     # Pulumi does not save the state after each step, because the demo deletes the state together with the cluster.
-    quick = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true", "KUBECONFIG": str(held.kubeconfig)}
+    quick = {"PULUMI_SKIP_CHECKPOINTS": "true", "KUBECONFIG": str(held.kubeconfig)}
     with log.open("wb") as output:
         child = subprocess.Popen(
             [paths.program("pulumi"), *arguments, "--non-interactive", "--color", "never"],

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# Linux limits a command line to 2 MiB, and a URN has about 100 bytes.
+_MOST_TARGETS = 2000
+
 
 class CliError(Exception):
     """A command of Pulumi's CLI failed. The message of the error contains the command's output."""
@@ -44,7 +47,8 @@ class Stack:
         self._run("cancel", "--yes")
 
     def refresh(self, urns: Sequence[str]) -> None:
-        self._change("refresh", urns)
+        """Refreshes the resources, or all resources of the stack if the URNs do not fit on a command line."""
+        self._change("refresh", urns if len(urns) <= _MOST_TARGETS else ())
 
     def destroy(self, urns: Sequence[str]) -> None:
         self._change("destroy", urns)
@@ -86,7 +90,8 @@ def scratch_copy(stack: Stack, deployment: Mapping[str, Any]) -> Iterator[Stack]
         (folder / ".venv").symlink_to(stack.folder / ".venv")
         state = folder / "state"
         state.mkdir()
-        copy = Stack(stack.name, folder, {**stack.environment, "PULUMI_BACKEND_URL": f"file://{state}"}, stack.program)
+        own = {"PULUMI_BACKEND_URL": f"file://{state}", "PULUMI_SKIP_CHECKPOINTS": "true"}
+        copy = Stack(stack.name, folder, {**stack.environment, **own}, stack.program)
         copy.init()
         copy.replace(deployment)
         yield copy

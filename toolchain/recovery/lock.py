@@ -15,7 +15,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-_SCHEME = "file://"
+SCHEME = "file://"
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,16 @@ def remove_torn_attributes(backend: str, project: str, stack: str) -> None:
             file.unlink()
 
 
-def _root(backend: str) -> Path | None:
-    if not backend.startswith(_SCHEME):
+def backend_folder(backend: str) -> Path | None:
+    """Returns the folder of a `file://` backend, and None for another backend."""
+    if not backend.startswith(SCHEME):
         return None
-    return Path(backend.removeprefix(_SCHEME).partition("?")[0]).expanduser() / ".pulumi"
+    return Path(backend.removeprefix(SCHEME).partition("?")[0]).expanduser()
+
+
+def _root(backend: str) -> Path | None:
+    folder = backend_folder(backend)
+    return folder / ".pulumi" if folder else None
 
 
 def _user() -> str:

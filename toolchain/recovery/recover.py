@@ -7,17 +7,21 @@ can run the recovery again if it is killed.
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 
 import yaml
 
-from toolchain.recovery import state
+from toolchain.recovery import rollout, state
 from toolchain.recovery.cli import Stack, scratch_copy
 from toolchain.recovery.lock import locks, remove_torn_attributes
 from toolchain.recovery.state import Deployment, Operation
 
 DELETION_SECONDS = 300
 PAUSE_SECONDS = 2
+# With more operations than this, the recovery prints numbers of objects instead of a line for each object.
+MOST_LINES = 20
+_THERE, _NOT_THERE = "there", "not there"
 
 
 class RecoveryError(Exception):
@@ -31,13 +35,15 @@ def recover(stack: Stack, confirm: Callable[[], None]) -> Deployment:
     Calls `confirm` before it reads or deletes objects of the cluster. The function raises RecoveryError and CliError.
     """
     locked, before = is_locked_by_the_dead(stack), stack.export()
-    after = None if state.is_clean(before) else _put_right(stack, before, confirm)
+    plan = rollout.read(stack, before)
+    after = None if plan is None and state.is_clean(before) else _put_right(stack, before, plan, confirm)
     if locked:  # Until this line, the stale lock has prevented other runs on the stack.
         stack.unlock()
         print(f"{stack.name}: unlocked")
     if after is not None:
         stack.replace(after)
-    return before if after is None else after
+    rollout.remove(stack)
+    return before if after is None else stack.export()
 
 
 def is_locked_by_the_dead(stack: Stack) -> bool:
@@ -57,17 +63,20 @@ def is_locked_by_the_dead(stack: Stack) -> bool:
     return bool(held)
 
 
-def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) -> Deployment:
-    """Returns a state that agrees with the cluster. Uninstalls a half-installed chart."""
-    operations = state.interrupted(before)
+def _put_right(stack: Stack, before: Deployment, plan: rollout.Plan | None, confirm: Callable[[], None]) -> Deployment:
+    """Returns a state that agrees with the cluster. Uninstalls a half-installed chart.
+
+    `plan` is the plan of a rollout that was killed before it saved its state.
+    """
+    every = state.interrupted(before) if plan is None else state.planned(plan, before)
+    operations = [operation for operation in every if operation.is_of_kubernetes]
     if not operations:
         return state.with_creations(before, ())
     print(f"{stack.name}: the last run ended before its time, in the middle of")
-    for operation in operations:
-        print(f"  {operation.kind} {operation.title}")
+    _print_operations(operations)
     sys.stdout.flush()
     confirm()
-    entered = state.with_creations(before, operations)
+    entered = state.with_creations(before, every)
     with scratch_copy(stack, entered) as copy:
         refreshed = _refreshed(copy, entered, operations)
         after = settled = state.without_foreign(refreshed, entered, operations)
@@ -80,9 +89,27 @@ def _put_right(stack: Stack, before: Deployment, confirm: Callable[[], None]) ->
             copy.replace(settled)
             copy.destroy(half_installed)
             after = copy.export()
-    for operation in operations:
-        print(f"  {operation.title}: {_outcome(operation, refreshed, settled, after)}")
+    _print_outcomes([*_outcomes(operations, refreshed, settled, after)])
     return after
+
+
+def _print_operations(operations: Sequence[Operation]) -> None:
+    if len(operations) <= MOST_LINES:
+        for operation in operations:
+            print(f"  {operation.kind} {operation.title}")
+        return
+    for kind, count in Counter(operation.kind for operation in operations).items():
+        print(f"  {kind} {count} objects")
+
+
+def _print_outcomes(outcomes: Sequence[tuple[Operation, str]]) -> None:
+    counted = Counter(outcome for _, outcome in outcomes)
+    usual = [] if len(outcomes) <= MOST_LINES else [each for each in (_THERE, _NOT_THERE) if counted[each]]
+    for outcome in usual:
+        print(f"  {counted[outcome]} objects: {outcome}")
+    for operation, outcome in outcomes:
+        if outcome not in usual:
+            print(f"  {operation.title}: {outcome}")
 
 
 def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]) -> Deployment:
@@ -104,16 +131,24 @@ def _refreshed(copy: Stack, entered: Deployment, operations: Sequence[Operation]
     return deployment
 
 
-def _outcome(operation: Operation, refreshed: Deployment, settled: Deployment, after: Deployment) -> str:
-    """Describes the result of the recovery for the object of one operation.
+def _outcomes(
+    operations: Sequence[Operation], refreshed: Deployment, settled: Deployment, after: Deployment
+) -> Iterator[tuple[Operation, str]]:
+    """Yields each operation with the result of the recovery for its object.
 
     The recovery computes the three states one after the other. The result depends on the first state in which the
     object is missing.
     """
-    for _, resource in state.with_resources(refreshed, [operation]):
-        if state.is_half_upgraded(resource):
-            return f"half upgraded; before the next up: {state.deletion_command(resource)}"
-        if not any(state.with_resources(settled, [operation])):
-            return "somebody else's, left alone"
-        return "there" if any(state.with_resources(after, [operation])) else "half installed, so removed"
-    return "not there"
+    found = {each.urn: resource for each, resource in state.with_resources(refreshed, operations)}
+    ours = {each.urn for each, _ in state.with_resources(settled, operations)}
+    left = {each.urn for each, _ in state.with_resources(after, operations)}
+    for operation in operations:
+        resource = found.get(operation.urn)
+        if resource is None:
+            yield operation, _NOT_THERE
+        elif state.is_half_upgraded(resource):
+            yield operation, f"half upgraded; before the next up: {state.deletion_command(resource)}"
+        elif operation.urn not in ours:
+            yield operation, "somebody else's, left alone"
+        else:
+            yield operation, _THERE if operation.urn in left else "half installed, so removed"

@@ -6,7 +6,8 @@ before the operation begins, and removes the entry when the operation has ended.
 resources. The object of an interrupted creation may exist or not.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,9 @@ Resource = Mapping[str, Any]
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 _KUBERNETES = "kubernetes:"
+_PROVIDER = "pulumi:providers:"
+# The steps of a plan that change nothing.
+_UNCHANGED = frozenset({"same", "read", "refresh"})
 _FIELD_MANAGER, _MANAGERS = "__fieldManager", "pulumi-kubernetes"
 # Source: helm.sh/helm/v3/pkg/release/status.go.
 _FAILED = "failed"
@@ -65,6 +69,53 @@ def interrupted(deployment: Deployment) -> list[Operation]:
     return [operation for operation in operations if operation.is_of_kubernetes]
 
 
+def planned(plan: Mapping[str, Any], before: Deployment) -> list[Operation]:
+    """Returns the operations of a plan that `pulumi preview --save-plan` wrote for the state `before`.
+
+    A resource comes after the resources on which it depends. The operations include those on components and providers.
+    A replacement under the same name counts as an update, because the state already has an object with this name.
+    """
+    resources = before["deployment"].get("resources") or []
+    old = {each["urn"]: each for each in resources if not each.get("delete")}
+    plans: Mapping[str, Any] = plan["resourcePlans"]
+    operations = []
+    for urn in _in_order(plans):
+        if set(plans[urn]["steps"] or ()) <= _UNCHANGED:
+            continue
+        goal, known = plans[urn].get("goal"), old.get(urn)
+        if goal is None or "create" not in {step.removesuffix("-replacement") for step in plans[urn]["steps"]}:
+            operations += [Operation("updating" if goal else "deleting", known)] if known else []
+            continue
+        created = Operation("creating", _declared(urn, goal, known or {}))
+        is_same = known and created.is_of_kubernetes and known.get("id") == created.identity
+        operations.append(Operation("updating", known) if known and is_same else created)
+    return operations
+
+
+def _in_order(plans: Mapping[str, Any]) -> list[str]:
+    ordered: dict[str, None] = {}
+    for urn in plans:
+        waiting = [urn]
+        while waiting:
+            goal = plans[waiting[-1]].get("goal") or {}
+            needed = [goal.get("parent"), goal.get("provider", "").rpartition("::")[0], *goal.get("dependencies", ())]
+            missing = [each for each in needed if each in plans and each not in ordered]
+            if missing:
+                waiting += reversed(missing)
+            else:
+                ordered[waiting.pop()] = None
+    return list(ordered)
+
+
+def _declared(urn: str, goal: Mapping[str, Any], old: Resource) -> Resource:
+    """Returns the resource that the plan creates, with the inputs of `old` that the plan does not change."""
+    diff = goal["inputDiff"]
+    kept = {key: value for key, value in old.get("inputs", {}).items() if key not in (diff.get("deletes") or ())}
+    inputs = {**kept, **(diff.get("adds") or {}), **(diff.get("updates") or {})}
+    copied = {key: goal[key] for key in ("parent", "provider", "dependencies", "propertyDependencies") if key in goal}
+    return {"urn": urn, "type": goal["type"], "custom": goal["custom"], "inputs": inputs, **copied}
+
+
 def is_clean(deployment: Deployment) -> bool:
     """Returns True if the state contains no interrupted operation."""
     return not deployment["deployment"].get("pending_operations")
@@ -74,9 +125,17 @@ def with_creations(deployment: Deployment, operations: Sequence[Operation]) -> D
     """Adds the objects of interrupted creations to the resources. Therefore a refresh reads the objects of interrupted
     creations from the cluster."""
     resources = list(deployment["deployment"].get("resources") or [])
-    for operation in operations:
-        if operation.is_create:
-            _enter(resources, {**operation.resource, "id": operation.identity, "outputs": {}})
+    providers: dict[str, str] = {}
+    for operation in filter(lambda each: each.is_create, operations):
+        fresh = {**operation.resource, "outputs": {}}
+        provider = fresh.get("provider", "").rpartition("::")[0]
+        if provider in providers:
+            fresh["provider"] = f"{provider}::{providers[provider]}"
+        if operation.is_of_kubernetes:
+            fresh["id"] = operation.identity
+        elif str(fresh["type"]).startswith(_PROVIDER):
+            fresh["id"] = providers[operation.urn] = str(uuid.uuid4())
+        _enter(resources, fresh)
     return _with(deployment, resources)
 
 
@@ -88,16 +147,33 @@ def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequ
     chart with an interrupted upgrade keeps its old values. With the refreshed values, the next run would not upgrade a
     chart again after an interrupted upgrade.
     """
-    created = {operation.urn: operation for operation in operations if operation.is_create}
+    of_kubernetes = [operation for operation in operations if operation.is_of_kubernetes]
+    created = {operation.urn: operation for operation in of_kubernetes if operation.is_create}
+    updated = {operation.urn for operation in of_kubernetes if operation.kind == "updating"}
     upgraded = {operation.urn: old for operation, old in with_resources(entered, operations) if operation.is_upgrade}
     resources = []
     for resource in refreshed["deployment"].get("resources") or []:
         operation = created.get(resource["urn"])
-        if resource.get("delete") or operation is None:
+        if resource["urn"] in upgraded or resource.get("delete"):
             resources.append(upgraded.get(resource["urn"], resource))
-        elif is_ours(resource, operation):
-            resources.append({**resource, "outputs": {**resource["outputs"], **_field_manager(resource)}})
-    return _with(refreshed, resources)
+        elif resource["urn"] in updated or (operation is not None and is_ours(resource, operation)):
+            resources.append({**resource, "outputs": {**resource.get("outputs", {}), **_field_manager(resource)}})
+        elif operation is None:
+            resources.append(resource)
+    return _with(refreshed, _without_missing(resources))
+
+
+def _without_missing(resources: Sequence[Resource]) -> Iterator[Resource]:
+    """Yields the resources without their dependencies on missing resources, which Pulumi would refuse."""
+    urns = {each["urn"] for each in resources}
+    for each in resources:
+        of_properties = each.get("propertyDependencies") or {}
+        if urns >= {*each.get("dependencies", ()), *(urn for found in of_properties.values() for urn in found or ())}:
+            yield each
+            continue
+        kept = {key: [urn for urn in found or () if urn in urns] for key, found in of_properties.items()}
+        dependencies = [urn for urn in each.get("dependencies", ()) if urn in urns]
+        yield {**each, "dependencies": dependencies, "propertyDependencies": kept}
 
 
 def is_ours(found: Resource, operation: Operation) -> bool:
@@ -161,7 +237,7 @@ def _enter(resources: list[Resource], fresh: Resource) -> None:
     """
     for index, old in enumerate(resources):
         if old["urn"] == fresh["urn"] and not old.get("delete"):
-            if old.get("pendingReplacement") or old.get("id") == fresh["id"]:
+            if old.get("pendingReplacement") or old.get("id") == fresh.get("id"):
                 resources[index] = fresh
                 return
             resources[index] = {**old, "delete": True}
@@ -175,6 +251,6 @@ def _field_manager(resource: Resource) -> dict[str, str]:
     return {_FIELD_MANAGER: latest["manager"]} if latest else {}
 
 
-def _with(deployment: Deployment, resources: Sequence[Resource]) -> Deployment:
+def _with(deployment: Deployment, resources: Iterable[Resource]) -> Deployment:
     inner = {key: value for key, value in deployment["deployment"].items() if key != "pending_operations"}
     return {**deployment, "deployment": {**inner, "resources": list(resources)}}

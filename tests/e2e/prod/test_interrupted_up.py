@@ -3,9 +3,11 @@
 This module runs before all other modules of its cluster.
 """
 
+import random
 from typing import Any
 
 from tests.support.e2e.interrupting import advertise_jobs, is_creating, kill_amid
+from tests.support.e2e.killed_rollouts import KilledRollouts
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout
 
@@ -41,3 +43,13 @@ def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_rec
     ]
     assert stack.capacity("k8s-node1")[GPUMEM] == "14k"
     stack.expect_no_changes()
+
+
+def test_up_leaves_nothing_orphaned_or_doubled_after_rollouts_that_were_killed_before_they_saved_their_state(
+    stack: Rollout,
+) -> None:
+    """`python -m tests.e2e.kills` tests the same with more tenants and more kills."""
+    rollouts = KilledRollouts(stack, 20, random.Random(4), longest_seconds=20)  # noqa: S311 (moments, not secrets)
+    reports = [rollouts.kill(number) for number in range(2)]
+    assert any("up killed" in report and " objects\n" in report for report in reports)
+    rollouts.complete()

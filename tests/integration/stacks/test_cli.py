@@ -76,15 +76,26 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield f"context lab at {server}"
 
 
-def engine(project: Path, script: str, select: str = "", state: Sequence[object] = ()) -> None:
+def engine(project: Path, script: str, select: str = "", state: Sequence[object] = (), **steps: str) -> None:
+    """`steps` has the planned step of each ResourceQuota, by its namespace."""
     deployment = json.dumps({"deployment": {"resources": state}})
+    plans = {urn("ResourceQuota", name): quota_plan(name, step) for name, step in steps.items()}
+    plan = json.dumps({"resourcePlans": plans})
     path = project / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f'#!/bin/sh\n[ "$1" = -C ] && {{ {select or ":"}; exit; }}\necho "$*" >> {project}/calls\n'
-        f'[ "$1 $2" = "stack export" ] && {{ echo \'{deployment}\'; exit; }}\n{script}\n'
+        f'[ "$1 $2" = "stack export" ] && {{ echo \'{deployment}\'; exit; }}\n'
+        f'all="$*"; file=${{all##*--save-plan }}\n[ "$file" = "$all" ] || echo \'{plan}\' > "${{file%% *}}"\n'
+        f"{script}\n"
     )
     path.chmod(0o755)
+
+
+def quota_plan(namespace: str, step: str) -> dict[str, object]:
+    metadata = {"name": "gpumem-seats", "namespace": namespace}
+    goal = {"type": "kubernetes:core/v1:ResourceQuota", "custom": True, "inputDiff": {"adds": {"metadata": metadata}}}
+    return {"goal": goal, "steps": [step]}
 
 
 def calls(project: Path) -> list[str]:
@@ -155,12 +166,48 @@ def test_up_applies_what_was_accepted_and_confirmed(
     answer(monkeypatch, "yes\n")
     assert main(["up", "--stack", "prod", "--", "--refresh"], project) == 7
     gate = "--policy-pack policy --suppress-outputs"
-    assert calls(project)[1:] == [
-        f"preview --stack prod {gate} --refresh --json --non-interactive --color never",
+    previewed = re.sub(r"--save-plan \S+", "--save-plan PLAN", calls(project)[1])
+    assert [previewed, *calls(project)[2:]] == [
+        f"preview --stack prod {gate} --refresh --save-plan PLAN --json --non-interactive --color never",
         f"up --stack prod {gate} --suppress-progress --yes --refresh",
     ]
     out = capsys.readouterr().out
     assert out.index("✅ gpu-tenancy accepts prod") < out.index(f"\nApply prod: {cluster}\nType yes to go on: ")
+
+
+@pytest.mark.parametrize(
+    ("variables", "namespace", "checkpoints"),
+    [
+        ({}, "tts", "true"),
+        ({"PULUMI_SKIP_CHECKPOINTS": "false"}, "tts", "false"),
+        ({"PULUMI_BACKEND_URL": "s3://states"}, "tts", "unset"),
+        ({}, "04da6b54-80e4-46f7-96ec-b56ff0331ba9", "unset"),
+    ],
+)
+def test_up_writes_the_state_only_at_the_end_if_a_record_on_this_machine_names_every_object(
+    variables: dict[str, str], namespace: str, checkpoints: str, project: Path, request: pytest.FixtureRequest
+) -> None:
+    request.getfixturevalue("cluster")
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    for name in ("PULUMI_SKIP_CHECKPOINTS", "PULUMI_BACKEND_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    script = f"[ $1 = up ] && echo ${{PULUMI_SKIP_CHECKPOINTS-unset}} > {project}/skips"
+    engine(project, f"{script}\n[ $1 = preview ] && echo '{ACCEPTED}'; exit 0", **{namespace: "create"})
+    assert main(["up", "--stack", "prod", "--yes"], project) == 0
+    assert (project / "skips").read_text() == f"{checkpoints}\n"
+    assert json.loads((project / ".state" / "prod.rollout.json").read_text())["plan"]["resourcePlans"]
+
+
+def test_up_applies_no_stack_file_that_has_changed_since_the_preview(
+    project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edit = f"sed -i 's/gpumem_mib: 5000/gpumem_mib: 5001/' {project}/Pulumi.prod.yaml"
+    engine(project, f"[ $1 = preview ] && {{ {edit}; echo '{ACCEPTED}'; }}; exit 0")
+    assert main(["up", "--stack", "prod", "--yes"], project) == 1
+    assert capsys.readouterr().err == "Pulumi.prod.yaml has changed since the preview; run make up again.\n"
+    assert not any(call.startswith("up") for call in calls(project))
 
 
 @pytest.mark.parametrize("given", ["no\n", "y\n", "YES\n", "\n", ""])

@@ -114,7 +114,7 @@ class Rollout:
 
 _PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
 _UP = ("up", "--yes", "--skip-preview", *_PLAIN)
-_STATE_AT_THE_END = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
+_STATE_AT_THE_END = {"PULUMI_SKIP_CHECKPOINTS": "true"}
 _GATED = ("--policy-pack", str(ROOT / "policy"))
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.pulumi_state import HERE, VALUES, applied, deployment, quota, release
-from toolchain.recovery import state
+from toolchain.recovery import rollout, state
+from toolchain.recovery.cli import Stack
 from toolchain.recovery.lock import Lock, locks
 from toolchain.recovery.state import Operation
 
@@ -158,3 +159,77 @@ def test_locks_are_those_of_the_stack_in_the_folder_that_the_backend_is(tmp_path
     assert locks(f"file://{tmp_path}?no_tmp_dir=true", "gpu-tenancy", "prod") == [Lock(17, **HERE)]
     assert locks(f"file://{tmp_path}", "gpu-tenancy", "other") == []
     assert locks("s3://bucket", "gpu-tenancy", "prod") == []
+
+
+TENANT, PROVIDER = "urn:tenant", "urn:provider"
+
+
+def plan(**steps: Any) -> dict[str, Any]:
+    """Returns a plan with a component, a provider, and quotas with these steps by namespace, in the wrong order."""
+    quotas = {
+        quota(namespace)["urn"]: {
+            "goal": {
+                "type": quota()["type"],
+                "custom": True,
+                "parent": TENANT,
+                "provider": f"{PROVIDER}::unknown",
+                "inputDiff": {"adds": quota(namespace)["inputs"]},
+            },
+            "steps": given,
+        }
+        for namespace, given in steps.items()
+    }
+    tenant = {"goal": {"type": "gputenancy:index:Tenant", "custom": False, "inputDiff": {}}, "steps": ["create"]}
+    provider = {"goal": {"type": "pulumi:providers:kubernetes", "custom": True, "inputDiff": {}}, "steps": ["create"]}
+    return {"resourcePlans": {**quotas, TENANT: tenant, PROVIDER: provider}}
+
+
+def test_a_plan_has_the_operations_of_a_rollout_with_parents_and_providers_first() -> None:
+    before = deployment(quota("b", id="b/seats"), quota("c", id="c/seats"), quota("d", id="d/seats"))
+    given = plan(a=["create"], b=["update"], c=["same"], d=["create-replacement", "replace", "delete-replaced"])
+    given["resourcePlans"][quota("gone")["urn"]] = {"steps": ["delete"]}
+    operations = state.planned(given, before)
+    assert [(each.kind, each.urn.rpartition("::")[2].rpartition(":")[2]) for each in operations] == [
+        ("creating", "tenant"),
+        ("creating", "provider"),
+        ("creating", "a"),
+        ("updating", "b"),
+        ("updating", "d"),
+    ]
+
+
+def test_a_planned_deletion_is_of_the_resource_in_the_state() -> None:
+    gone = quota("gone", id="gone/seats")
+    given = {"resourcePlans": {gone["urn"]: {"steps": ["delete"]}}}
+    assert state.planned(given, deployment(gone)) == [Operation("deleting", gone)]
+
+
+def test_a_planned_creation_is_entered_under_its_parent_with_the_id_of_its_new_provider() -> None:
+    tenant, provider, seats = resources(
+        state.with_creations(deployment(), state.planned(plan(a=["create"]), deployment()))
+    )
+    assert "id" not in tenant
+    assert seats == {
+        **quota("a"),
+        "id": "a/seats",
+        "parent": TENANT,
+        "provider": f"{PROVIDER}::{provider['id']}",
+        "outputs": {},
+    }
+
+
+def test_a_resource_depends_on_no_object_that_is_not_ours() -> None:
+    foreign, ours = quota(outputs=applied("kubectl")), quota("other", outputs=applied("pulumi-kubernetes-1"))
+    needs = {**ours, "dependencies": [foreign["urn"]], "propertyDependencies": {"spec": [foreign["urn"]]}}
+    (left,) = resources(state.without_foreign(deployment(foreign, needs), deployment(), [CREATING_QUOTA]))
+    assert left == {**ours, "dependencies": [], "propertyDependencies": {"spec": []}}
+
+
+def test_a_record_is_of_a_killed_rollout_until_pulumi_has_saved_the_state(tmp_path: Path) -> None:
+    stack = Stack("prod", tmp_path, {"PULUMI_BACKEND_URL": f"file://{tmp_path}"}, tmp_path / "pulumi")
+    before = {"deployment": {"manifest": {"time": "2026-11-26T19:00:00Z"}}}
+    rollout.write(stack, plan(a=["create"]), before)
+    assert rollout.read(stack, before) == plan(a=["create"])
+    assert rollout.read(stack, {"deployment": {"manifest": {"time": "2026-11-26T19:05:00Z"}}}) is None
+    rollout.remove(stack)
+    assert rollout.read(stack, before) is None

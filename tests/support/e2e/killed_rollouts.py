@@ -1,0 +1,99 @@
+"""Kills `up` of prod with more tenants at random moments, while Pulumi writes its state only at the end."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.e2e.interrupting import kill_at
+from tests.support.e2e.rollout import Rollout, changes
+from toolchain.cluster.paths import TOOLCHAIN
+
+_FLOOR_MIB = 1360  # The floor that a full device leaves free.
+_STACK_OF = "gpu-tenancy/stack"
+
+
+def enlarge(config: dict[str, Any], tenants: int, mib: int) -> None:
+    """Adds tenants with one seat each, and the declared nodes for these seats."""
+    config["pools"]["t4"]["nodes"] += tenants
+    config["pools"]["t4"]["floor_mib"] = _FLOOR_MIB
+    for number in range(tenants):
+        name = f"tenant-{number}"
+        config["tenants"][name] = {"delete": True}
+        config["residents"][f"{name}-seat"] = {"tenant": name, "pool": "t4", "gpumem_mib": mib, "replicas": 1}
+
+
+@dataclass
+class KilledRollouts:
+    """`tenants` is the number of tenants next to those of prod."""
+
+    rollout: Rollout
+    tenants: int
+    moments: random.Random
+    longest_seconds: float
+
+    def kill(self, number: int) -> str:
+        """Starts `up` with new budgets, kills it at a random moment after its record, and recovers the stack."""
+        self.declare(1000 + number)
+        record = self.rollout.workspace.folder / "state" / "prod.rollout.json"
+        wait, began = self.moments.uniform(0, self.longest_seconds), 0.0
+
+        def is_due() -> bool:
+            nonlocal began
+            if not began and record.exists():
+                began = time.monotonic()
+            return bool(began) and time.monotonic() - began >= wait
+
+        command = (sys.executable, "-m", "stacks", "up", "--stack", "prod", "--yes")
+        environment = {**self.rollout.workspace.env, "KUBECONFIG": str(self.rollout.cluster.kubeconfig)}
+        log = self.rollout.workspace.folder / "killed-up.log"
+        self.rollout.rolled_out = None
+        code = kill_at(is_due, command, cwd=self.rollout.workspace.project, env=environment, log=log)
+        assert code in (0, -signal.SIGKILL), log.read_text()
+        how = f"killed {wait:.0f} s after its record" if code else "ended by itself"
+        return f"up {how}\n{self.rollout.recover()}"
+
+    def declare(self, mib: int) -> None:
+        self.rollout.workspace.reset()
+        self.rollout.workspace.change(lambda config: enlarge(config, self.tenants, mib))
+
+    def complete(self) -> None:
+        """Ends the rollout. Then the state, the program and the cluster have the same objects."""
+        outcome = self.rollout.command("up")
+        assert outcome.code == 0, outcome.text
+        self.rollout.expect_no_changes()
+        drift = self.rollout.drift()
+        assert drift.code == 0, drift.text
+        assert changes(drift).keys() <= {"unchanged"}
+        assert set(self._in_cluster()) == set(self._in_state())
+
+    def _in_state(self) -> Iterator[tuple[str, str]]:
+        for each in self.rollout.workspace.state("prod")["resources"]:
+            if _is_object(each):
+                yield each["inputs"]["kind"], each["id"]
+
+    def _in_cluster(self) -> Iterator[tuple[str, str]]:
+        kinds = {each["type"] for each in self.rollout.workspace.state("prod")["resources"] if _is_object(each)}
+        kubectl = (TOOLCHAIN / "bin" / "kubectl", f"--kubeconfig={self.rollout.cluster.kubeconfig}")
+        command = [*kubectl, "get", ",".join(map(_resource, sorted(kinds))), "--all-namespaces", "--output=json"]
+        for each in json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["items"]:
+            metadata = each["metadata"]
+            if _STACK_OF in metadata.get("annotations", {}) and "ownerReferences" not in metadata:
+                yield each["kind"], "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+
+
+def _is_object(resource: dict[str, Any]) -> bool:
+    annotations = (resource.get("inputs") or {}).get("metadata", {}).get("annotations", {})
+    return str(resource["type"]).startswith("kubernetes:") and _STACK_OF in annotations
+
+
+def _resource(token: str) -> str:
+    """Returns a Pulumi type as kubectl names it: kubernetes:apps/v1:Deployment is Deployment.v1.apps."""
+    _, version, kind = token.split(":")
+    group, _, version = version.rpartition("/")
+    return f"{kind}.{version}.{'' if group == 'core' else group}"
