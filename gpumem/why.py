@@ -16,7 +16,7 @@ from tenancy.workload import map_at, maps_at
 
 _DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", re.DOTALL)
 _NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
-_CLASSES = (policy_names.PRIORITY_USE, policy_names.PRIORITY_SYSTEM, policy_names.HOST_MEMORY_CLASSES)
+_CLASSES = (policy_names.PRIORITY_USE, policy_names.HOST_MEMORY_CLASSES)
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _GATE_EVENTS = (

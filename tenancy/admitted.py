@@ -28,15 +28,20 @@ _CAPABILITIES = (
 
 @dataclass(frozen=True)
 class Refusal:
-    """A violation by a pod, and the change to the pod that removes the violation. `policy` is the name of the admission
+    """A violation by a pod, and the change to the pod that removes the violation. `part` is the part of an admission
     policy that would deny the pod.
 
     `of_budget` is True if the pod asks for a wrong amount of memory or for a wrong number of devices.
     """
 
-    policy: str
+    part: str
     message: str
     of_budget: bool = False
+
+    @property
+    def policy(self) -> str:
+        """Returns the name of the admission policy in the cluster."""
+        return policy_names.policy_of(self.part)
 
 
 @dataclass(frozen=True)

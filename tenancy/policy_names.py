@@ -46,6 +46,28 @@ RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 
+# The policy on the left is a part of the policy on the right (components/admission/merge.py). A longer name that begins
+# with a name on the left and "-", such as `gpu-tenancy-priority-use-gpu`, is a part too.
+_PART_OF = {
+    GPU_TENANTS: GPU_BUDGET,
+    GPU_COUNT_USE: GPU_BUDGET,
+    WHOLE_DEVICES: GPU_BUDGET,
+    COUNTED_GPUS: GPU_BUDGET,
+    PRIORITY_USE: PRIORITY_USE,
+    PRIORITY_SYSTEM: PRIORITY_USE,
+    HOST_MEMORY_CLASSES: HOST_MEMORY_CLASSES,
+    DEVICE_HIDE: DEVICE_STAMP,
+    PLACE_QUEUED: DEVICE_STAMP,
+    PLACE_SEATED: DEVICE_STAMP,
+}
+
+
+def policy_of(part: str) -> str:
+    """Returns the name of the policy in the cluster that contains the part."""
+    found = (whole for name, whole in _PART_OF.items() if part == name or part.startswith(f"{name}-"))
+    return next(found, part)
+
+
 # These policies protect the agents' data and the status of nodes. Without the stack, nobody sends a request that these
 # policies deny. The policies therefore deny requests in the mode observe too.
 GUARDS = frozenset(

@@ -17,8 +17,6 @@ from tenancy.caps import VARIABLES
 from tenancy.ledger import Pool
 from tenancy.names import Names
 
-_LISTS = ("containers", "initContainers")
-
 
 @dataclass(frozen=True, kw_only=True)
 class CapArgs:
@@ -45,7 +43,7 @@ def policies(args: CapArgs) -> list[Manifest]:
 
 def _stamp(args: CapArgs) -> Manifest:
     conditions = {"asks-for-gpumem": cel.asks_for_gpumem(args.resources), "is-of-a-capped-pool": _goes_to_capped(args)}
-    operations = [_add_missing(field, args.resources) for field in _LISTS]
+    operations = [_add_missing(field, args.resources) for field in cel.POD_CONTAINERS]
     return mutating(policy_names.DEVICE_CAP_STAMP, Scope(outside_namespaces(), conditions), operations)
 
 

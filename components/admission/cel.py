@@ -15,6 +15,7 @@ from tenancy.names import GPU, VISIBLE_DEVICES, Names
 INIT_CONTAINERS = "(has(object.spec.initContainers) ? object.spec.initContainers : [])"
 CONTAINERS = f"(object.spec.containers + {INIT_CONTAINERS})"
 
+POD_CONTAINERS = ("containers", "initContainers")
 _HIDDEN = json.dumps({"name": VISIBLE_DEVICES, "value": "void"})
 
 
@@ -162,17 +163,23 @@ def drop_field(field: str) -> str:
     return f"(has(object.spec.{field}) ? [JSONPatch{{op: 'remove', path: '/spec/{field}'}}] : [])"
 
 
+def asking_containers(names: Names) -> dict[str, str]:
+    """Returns a variable for each list of containers: for each container, if it asks for a device. `show_device` and
+    `hide_devices` read these variables, because the limits of all containers would cost too much several times."""
+    return {_asking(field): f"object.spec.{field}.map(c, {_asks_for_device('c', names)})" for field in POD_CONTAINERS}
+
+
 def show_device(field: str, names: Names) -> str:
     """JSON Patch: makes the scheduler's device visible to each container that asks for a device and lacks the
     variable."""
     reference = json.dumps({"fieldRef": {"fieldPath": _device_path(names)}})
     device = f"{{'name': dyn({quoted(VISIBLE_DEVICES)}), 'valueFrom': dyn({reference})}}"
-    return _add_variable(field, device, _asks_for_device("c", names))
+    return _add_variable(field, device, f"variables.{_asking(field)}[i]")
 
 
-def hide_devices(field: str, names: Names) -> str:
+def hide_devices(field: str) -> str:
     """JSON Patch: hides all devices from each container that asks for no device."""
-    return _add_variable(field, _HIDDEN, f"!({_asks_for_device('c', names)})")
+    return _add_variable(field, _HIDDEN, f"!variables.{_asking(field)}[i]")
 
 
 def hide_devices_from_new(field: str) -> str:
@@ -199,6 +206,10 @@ def _add_variable(field: str, variable: str, condition: str) -> str:
     start = f"transformList(i, c, {lacks} && !has(c.env), JSONPatch{{op: 'add', path: {path} + '/env', value: []}})"
     added = f"transformList(i, c, {lacks}, JSONPatch{{op: 'add', path: {path} + '/env/-', value: {variable}}})"
     return f"(has({containers}) ? {containers}.{start} + {containers}.{added} : [])"
+
+
+def _asking(field: str) -> str:
+    return f"{field}Ask"
 
 
 def _device_path(names: Names) -> str:

@@ -6,7 +6,6 @@ from components.base.manifest import Manifest
 from tenancy import names, policy_names, reach
 from tenancy.names import Names
 
-_FIELDS = ("containers", "initContainers")
 DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
 
 
@@ -20,12 +19,12 @@ def device_stamps(resources: Names, *, by_device: bool) -> list[Manifest]:
     values of `envFrom` and of the device plugin. Therefore the policies do not change a container that asks only for a
     device of the device plugin.
     """
-    hide = [cel.hide_devices(field, resources) for field in _FIELDS]
+    hide = [cel.hide_devices(field) for field in cel.POD_CONTAINERS]
     debugger = [cel.hide_devices_from_new("ephemeralContainers")]
     everywhere = outside_namespaces()
     return [
         *([_device_shown(resources)] if by_device else []),
-        mutating(policy_names.DEVICE_HIDE, Scope(everywhere, {}), hide),
+        mutating(policy_names.DEVICE_HIDE, Scope(everywhere, {}), hide, cel.asking_containers(resources)),
         mutating(policy_names.DEVICE_STAMP_DEBUG, Scope(everywhere, {}, DEBUGGING), debugger),
     ]
 
@@ -35,9 +34,11 @@ def _device_shown(resources: Names) -> Manifest:
     operations = [
         cel.set_field("schedulerName", names.SCHEDULER_NAME),
         cel.default_field("runtimeClassName", names.GPU_RUNTIME_CLASS),
-        *(cel.show_device(field, resources) for field in _FIELDS),
+        *(cel.show_device(field, resources) for field in cel.POD_CONTAINERS),
     ]
-    return mutating(policy_names.DEVICE_STAMP, Scope(outside_namespaces(), asks), operations)
+    return mutating(
+        policy_names.DEVICE_STAMP, Scope(outside_namespaces(), asks), operations, cel.asking_containers(resources)
+    )
 
 
 def device_placed(resources: Names, devices: int) -> Manifest:

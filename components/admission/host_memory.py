@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from components.admission import cel
+from components.admission.merge import merged
 from components.admission.policy import ResourceRule, Scope, in_namespaces, mutating, validating
 from components.base.manifest import Manifest
 from tenancy.host_memory.pool import Disposable, HostMemoryPools, Workload
@@ -20,17 +21,14 @@ _BEST_EFFORT = ("cpu", "memory")
 
 
 def policies(pools: HostMemoryPools) -> list[Manifest]:
-    """Returns a policy that changes disposable pods, and for each namespace a policy that judges pods."""
+    """Returns a policy that changes disposable pods, and a policy that judges the pods of each namespace."""
     workloads = [w for pool in pools.pools for w in pool.workloads]
     disposable = [d for pool in pools.pools for d in pool.disposable]
     tenants = sorted({w.tenant for w in workloads} | {d.tenant for d in disposable})
-    return [
-        *([_freed_with_its_processes(disposable)] if disposable else []),
-        *(
-            _policy(n, [w for w in workloads if w.tenant == n], [d for d in disposable if d.tenant == n])
-            for n in tenants
-        ),
-    ]
+    judging = (
+        _policy(n, [w for w in workloads if w.tenant == n], [d for d in disposable if d.tenant == n]) for n in tenants
+    )
+    return [*([_freed_with_its_processes(disposable)] if disposable else []), *merged(judging)]
 
 
 def _freed_with_its_processes(disposable: Sequence[Disposable]) -> Manifest:

@@ -9,6 +9,7 @@ from pydantic import Field
 from components.admission import caps, cel, placement, routes
 from components.admission.device import device_annotations, device_binding, device_choice, device_placed, device_stamps
 from components.admission.grace import grace
+from components.admission.merge import merged
 from components.admission.mirror import mirror_pods
 from components.admission.namespaces import counted_gpus, exemption, exemptions, gpu_tenants, pod_security
 from components.admission.placement import PoolPlacement
@@ -138,10 +139,11 @@ class AdmissionArgs:
 
 def policies(args: AdmissionArgs) -> list[Manifest]:
     """Returns every policy. Policies that change a pod come before policies that judge a pod."""
-    return served_as(args.spec.mutating_api, _policies(args))
+    return served_as(args.spec.mutating_api, merged(parts(args)))
 
 
-def _policies(args: AdmissionArgs) -> list[Manifest]:
+def parts(args: AdmissionArgs) -> list[Manifest]:
+    """Returns the parts of the policies, each with one purpose."""
     names, ledger, queues, devices = args.names, args.ledger, args.queues, args.terms.devices
     seated = placement.other_tenant_placements(ledger)
     placed = {tenant: each.node_selector for each in seated for tenant in each.tenants}

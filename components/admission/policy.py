@@ -19,6 +19,8 @@ from tenancy.names import EXEMPT, EXEMPT_BY_NAME, EXEMPT_VALUE, LABEL_NAMESPACE,
 _GROUP = "admissionregistration.k8s.io"
 _MUTATING = "MutatingAdmissionPolicy"
 _COMPONENT = "admission"
+# cel-go allows an expression of 100,000 code points (ExpressionSizeCodePointLimit).
+LONGEST_LITERAL = 90_000
 
 
 class MutatingApi(StrEnum):
@@ -95,7 +97,13 @@ def narrowed_by_label(selector: Mapping[str, Any], key: str, operator: str, valu
 
 
 def mutating(
-    name: str, scope: Scope, operations: Sequence[str], *, again: bool = True, component: str = _COMPONENT
+    name: str,
+    scope: Scope,
+    operations: Sequence[str],
+    variables: Mapping[str, str] | None = None,
+    *,
+    again: bool = True,
+    component: str = _COMPONENT,
 ) -> Manifest:
     """Returns a policy that changes the object by JSON Patch. Each of `operations` is CEL for a list of patches.
 
@@ -106,6 +114,7 @@ def mutating(
     expression = " + ".join(operations)
     spec = {
         **scope.to_spec(),
+        "variables": _named(variables or {}),
         "reinvocationPolicy": "IfNeeded" if again else "Never",
         "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
     }

@@ -8,16 +8,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from components.admission import cel
-from components.admission.policy import POD_WRITES, Scope, in_namespaces, outside_namespaces, validating
+from components.admission.policy import (
+    LONGEST_LITERAL,
+    POD_WRITES,
+    Scope,
+    in_namespaces,
+    outside_namespaces,
+    validating,
+)
 from components.base.manifest import Manifest
 from tenancy.ledger import Seat
 from tenancy.names import GPU, Names
 from tenancy.policy_names import GPU_COUNT_USE, SEAT_LABELS, SEAT_SIZES, WHOLE_DEVICES
 from tenancy.reach import PLUGIN_RESOURCES
 from tenancy.seat_sizes import SeatSizes
-
-# cel-go allows an expression of 100,000 code points (ExpressionSizeCodePointLimit).
-_LONGEST_LITERAL = 90_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +119,7 @@ def _parts(tenants: Iterable[str], length_of: Callable[[str], int]) -> Iterator[
     length = 0
     for tenant in tenants:
         own = length_of(tenant)
-        if length + own > _LONGEST_LITERAL:
+        if length + own > LONGEST_LITERAL:
             yield part
             part, length = [], 0
         part.append(tenant)

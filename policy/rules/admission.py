@@ -52,16 +52,16 @@ def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: 
     found = PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).refusals()
     budgeted = any(map(is_gpumem, requested_resources(map_at(template, "spec"))))
     for refusal in found:
-        elsewhere = refusal.of_budget or (budgeted and refusal.policy in _SAID_BY_SEATS)
+        elsewhere = refusal.of_budget or (budgeted and refusal.part in _SAID_BY_SEATS)
         if not elsewhere and not _is_ours(graph, workload, refusal):
-            moved = moved_label(workload) if refusal.policy == policy_names.QUEUED_PODS else ""
+            moved = moved_label(workload) if refusal.part == policy_names.QUEUED_PODS else ""
             yield Finding(f"{workload}: {refusal.message}{moved and f'; {moved}'}", workload.urn)
 
 
 def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:
     """Returns True for a system PriorityClass in the agents' namespace. The ledger does not need to list a system
     class."""
-    return refusal.policy == policy_names.PRIORITY_SYSTEM and workload.namespace in {
+    return refusal.part == policy_names.PRIORITY_SYSTEM and workload.namespace in {
         o.namespace for o in graph.ledger_objects
     }
 

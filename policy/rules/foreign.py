@@ -147,7 +147,7 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
 
 def _refused(found: Object, judge: PodJudge, moved: str = "") -> Iterator[Finding]:
     for refusal in judge.refusals():
-        also = f"; {moved}" if moved and refusal.policy == policy_names.QUEUED_PODS else ""
+        also = f"; {moved}" if moved and refusal.part == policy_names.QUEUED_PODS else ""
         yield Finding(f"{found}: {refusal.message}{also}", found.urn)
 
 

@@ -82,7 +82,8 @@ def cluster(server: ApiServer) -> ApiServer:
     burst = pod(None, memory("1Gi", "2Gi"))
 
     def in_force() -> bool:
-        return all(create(server, tenant, burst).refusal for tenant in TENANTS)
+        stamped = "shm_rmid_forced" in str(create(server, "agents", pod(DISPOSABLE, {})).body)
+        return stamped and all(create(server, tenant, burst).refusal for tenant in TENANTS)
 
     eventually(in_force, "the policies are in force for every tenant")
     return server

@@ -1,10 +1,14 @@
 """Upgrades prod from the last release to this checkout, while residents and a Job run."""
 
 import re
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from tenancy import names
+from tests.support.e2e.admitted import asks, container, pod
 from tests.support.e2e.agents import run_once, succeeds
 from tests.support.e2e.remains import kept
 from tests.support.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
@@ -19,13 +23,64 @@ NAMED_BY_CONTENT = {
 }
 # The watchdog no longer acts in the pool.
 NO_LONGER_GIVEN = {"v1:Role watchdog-identity-inference-role", "v1:RoleBinding watchdog-identity-inference-binding"}
-# One policy on queued work replaces the two policies on Jobs (adr/0036).
+# One policy on queued work replaces the two policies on Jobs (adr/0036). The others are parts of another policy now.
+REPLACED = {
+    "ValidatingAdmissionPolicy": (
+        *("admission-{}queued-jobs", "admission-{}queued-jobs-deletion", "admission-{}gpu-tenants"),
+        *("admission-{}gpu-count-use", "admission-{}whole-devices", "admission-{}counted-gpus"),
+        *(
+            "admission-{}priority-system",
+            "admission-{}priority-use-gpu-workload",
+            "admission-{}priority-use-tier-2-gpu",
+        ),
+        *("admission-{}priority-use-homelab-critical", "admission-{}priority-use-homelab-disposable"),
+        *("memory-{}memory-classes-agents", "memory-{}memory-classes-inference", "memory-{}memory-classes-signoz"),
+    ),
+    "MutatingAdmissionPolicy": (
+        *("admission-{}device-hide", "admission-{}place-queued-batch"),
+        *("admission-{}place-seated-t4", "admission-{}place-seated-node-4"),
+    ),
+}
 REPLACED_POLICIES = {
-    f"v1:{kind} admission-gpu-tenancy-{name}{end}"
-    for kind, end in (("ValidatingAdmissionPolicy", ""), ("ValidatingAdmissionPolicyBinding", "-binding"))
-    for name in ("queued-jobs", "queued-jobs-deletion")
+    f"v1:{kind}{what} {name.format('gpu-tenancy-')}{end}"
+    for kind, names_of in REPLACED.items()
+    for name in names_of
+    for what, end in (("", ""), ("Binding", "-binding"))
+}
+# Pods that every version denies, and the namespace in which a tenant would create them.
+ATTACKS = {
+    "a GPU outside of the tenants": ("default", asks(gpu="1")),
+    "a count without memory": ("llama-swap", asks(count="1")),
+    "more whole devices than its memory is on": ("llama-swap", asks(mib="5000", gpu="2")),
+    "a device that no quota counts": ("tts", pod(container(limits={"nvidia.com/mig-1g.5gb": "1"}))),
+    "no budget": ("llama-swap", asks(gpu="1")),
+    "another tenant's class": ("llama-swap", pod(priorityClassName="tier-2-gpu")),
+    "a class of the system": ("llama-swap", pod(priorityClassName="system-node-critical")),
+    "no class of the memory pool": ("agents", pod()),
 }
 RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
+
+
+@contextmanager
+def attacked(stack: Rollout) -> Iterator[Counter[str]]:
+    """Tries all attacks again and again. Counts the attacks that the API server admits, and all tries."""
+    done, tried = threading.Event(), Counter[str]()
+
+    def attack() -> None:
+        while not done.is_set():
+            for name, (namespace, attacker) in ATTACKS.items():
+                path = f"{pods(namespace)}?dryRun=All"
+                answer = stack.cluster.api.request("POST", path, attacker)
+                tried["all"] += 1
+                tried[name] += answer.refusal is None
+
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(attack)
+        try:
+            yield tried
+        finally:
+            done.set()
+            running.result()
 
 
 @contextmanager
@@ -72,8 +127,11 @@ def test_an_upgrade_from_the_last_release_restarts_no_running_pod(stack: Rollout
     before = {namespace: running(stack, namespace) for namespace in (*RESIDENTS, "team-a")}
     removals = len(stack.events("default", names.EVENT_REMOVED))
 
-    outcome = stack.up()
+    with attacked(stack) as tried:
+        outcome = stack.up()
 
+    assert tried.pop("all") > 10 * len(ATTACKS)
+    assert not +tried
     undone = set(re.findall(r"kubernetes:\S+/(\S+ \S+) (?:replaced|deleted)", outcome.text))
     assert undone <= NAMED_BY_CONTENT | NO_LONGER_GIVEN | REPLACED_POLICIES, outcome.text
     assert no_namespace_would_go(stack)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, policies
+from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, parts, policies
 from tenancy.choices import PodSecurity, Sharing
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tenancy.ledger import AdmissionTerms, Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant
@@ -65,7 +65,7 @@ def graph() -> Graph:
 
 
 def specs(args: AdmissionArgs = ARGS) -> dict[str, dict[str, Any]]:
-    return {p["metadata"]["name"].removeprefix("gpu-tenancy-"): p["spec"] for p in policies(args)}
+    return {p["metadata"]["name"].removeprefix("gpu-tenancy-"): p["spec"] for p in parts(args)}
 
 
 def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:

@@ -1,0 +1,156 @@
+"""Merges admission policies. For each policy, the API server converts the whole pod again (newActivation in
+apiserver/pkg/admission/plugin/cel), which takes longer than the evaluation of most expressions.
+
+The modules of this package declare small policies, which are easy to read and to test.
+`tenancy.policy_names.policy_of` names the policy of which each one becomes a part. A merged policy denies and changes
+the same requests as its parts:
+
+- It selects the namespaces of all its parts. If a part selects fewer namespaces, the part gets a condition.
+- The conditions of a part become variables, which the API server evaluates at most once, and only if an expression
+  reads them. An expression of the part is then `conditions ? expression : true` (or `[]` for patches). In CEL, an error
+  in the conditions is an error of the whole expression, so the API server denies the request as before.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
+from typing import Any
+
+from components.admission import cel
+from components.admission.policy import LONGEST_LITERAL, in_namespaces, outside_namespaces
+from components.base.manifest import Manifest
+from tenancy.names import LABEL_NAMESPACE, PROJECT
+from tenancy.policy_names import policy_of
+
+_SAME = ("apiVersion", "kind", "paramKind", "failurePolicy", "reinvocationPolicy", "resourceRules", "labels")
+
+
+def merged(parts: Iterable[Manifest]) -> list[Manifest]:
+    """Returns the policies with the names of `policy_of`, in the order of their first parts.
+
+    Raises ValueError if parts of one policy differ in what a policy has only once, or in a variable.
+    """
+    groups: dict[str, list[Manifest]] = {}
+    for part in parts:
+        groups.setdefault(policy_of(part["metadata"]["name"]), []).append(part)
+    return [_one(name, group) for name, group in groups.items()]
+
+
+def _one(name: str, parts: Sequence[Manifest]) -> Manifest:
+    first = parts[0]
+    metadata = {**first["metadata"], "name": name}
+    if len(parts) == 1:
+        return {**first, "metadata": metadata}
+    for part in parts:
+        if differs := [key for key in _SAME if _once(part, key) != _once(first, key)]:
+            raise ValueError(f"{part['metadata']['name']} differs from {first['metadata']['name']}: {differs}")
+    namespaces = _Namespaces.of_all([_Namespaces.of(part) for part in parts])
+    variables, mutations, validations = _Variables(), [], []
+    for part in parts:
+        spec = part["spec"]
+        conditions = [variables.reader(each["name"], each["expression"]) for each in spec.get("matchConditions", [])]
+        holds = " && ".join([*namespaces.conditions(_short(part), _Namespaces.of(part), variables), *conditions])
+        for each in spec.get("variables", []):
+            variables.declare(each["name"], each["expression"])
+        validations += [
+            {**each, "expression": _if(holds, each["expression"], "true")} for each in spec.get("validations", [])
+        ]
+        mutations += [_if(holds, each["jsonPatch"]["expression"], "[]") for each in spec.get("mutations", [])]
+    patch = {"patchType": "JSONPatch", "jsonPatch": {"expression": " + ".join(mutations)}}
+    spec = {
+        **{key: value for key, value in first["spec"].items() if key not in ("matchConditions", "variables")},
+        "matchConstraints": {**first["spec"]["matchConstraints"], "namespaceSelector": namespaces.selector},
+        **({"variables": variables.listed} if variables.listed else {}),
+        **({"validations": validations} if validations else {"mutations": [patch]}),
+    }
+    return {**first, "metadata": metadata, "spec": spec}
+
+
+def _short(part: Manifest) -> str:
+    return str(part["metadata"]["name"]).removeprefix(f"{PROJECT}-")
+
+
+def _once(part: Manifest, key: str) -> Any:
+    spec = part["spec"]
+    return next(at[key] for at in (part, spec, spec["matchConstraints"], part["metadata"], {key: None}) if key in at)
+
+
+def _if(conditions: str, expression: str, otherwise: str) -> str:
+    return f"({conditions} ? ({expression}) : {otherwise})" if conditions else f"({expression})"
+
+
+@dataclass
+class _Variables:
+    """The variables of a merged policy. Equal expressions have one variable."""
+
+    expressions: dict[str, str] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> list[dict[str, str]]:
+        return [{"name": name, "expression": expression} for name, expression in self.expressions.items()]
+
+    def reader(self, name: str, expression: str) -> str:
+        """Returns CEL that reads the value of the expression."""
+        if expression not in self._names:
+            base = re.sub(r"\W", "_", name)
+            numbered = (f"{base}_{number}" for number in count(2))
+            free = next(each for each in chain([base], numbered) if each not in self.expressions)
+            self._names[expression] = free
+            self.expressions[free] = expression
+        return f"variables.{self._names[expression]}"
+
+    def declare(self, name: str, expression: str) -> None:
+        if self.expressions.setdefault(name, expression) != expression:
+            raise ValueError(f"two parts have different variables {name}")
+
+
+@dataclass(frozen=True)
+class _Namespaces:
+    """Namespaces by name: only the `names`, or with `outside` all others that are not exempt."""
+
+    names: frozenset[str]
+    outside: bool
+
+    @classmethod
+    def of(cls, part: Manifest) -> "_Namespaces":
+        selector = part["spec"]["matchConstraints"]["namespaceSelector"]
+        listed = [each["values"] for each in selector.get("matchExpressions", []) if each["key"] == LABEL_NAMESPACE]
+        names = frozenset(name for values in listed for name in values)
+        for made, outside in ((in_namespaces(names), False), (outside_namespaces(names), True)):
+            if made == selector:
+                return cls(names, outside)
+        raise ValueError(f"{part['metadata']['name']} selects namespaces by more than their names: {selector}")
+
+    @classmethod
+    def of_all(cls, parts: Collection["_Namespaces"]) -> "_Namespaces":
+        among = frozenset[str]().union(*(part.names for part in parts if not part.outside))
+        outside = [part.names for part in parts if part.outside]
+        return cls(frozenset.intersection(*outside) - among, True) if outside else cls(among, False)
+
+    @property
+    def selector(self) -> Mapping[str, Any]:
+        return outside_namespaces(self.names) if self.outside else in_namespaces(self.names)
+
+    def conditions(self, name: str, part: "_Namespaces", variables: _Variables) -> list[str]:
+        """Returns CEL: a request in these namespaces is in the namespaces of the part with the name."""
+        if part == self:
+            return []
+        role, listed = ("exceptions", part.names - self.names) if part.outside else ("namespaces", part.names)
+        among = [variables.reader(f"{name}-{role}", f"request.namespace in {each}") for each in _lists(listed)]
+        return [f"!{each}" for each in among] if part.outside else [f"({' || '.join(among)})"]
+
+
+def _lists(names: Collection[str]) -> list[str]:
+    """Returns CEL for lists of the names. Thousands of names are too long for one expression."""
+    lists: list[list[str]] = [[]]
+    length = 0
+    for name in sorted(names):
+        own = len(cel.quoted(name)) + len(", ")
+        if length + own > LONGEST_LITERAL:
+            lists.append([])
+            length = 0
+        lists[-1].append(name)
+        length += own
+    return [cel.quoted_list(each) for each in lists]

@@ -1,0 +1,129 @@
+"""Tests that a merged policy says the same as its parts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from components.admission.merge import merged
+from components.admission.policy import (
+    POD_WRITES,
+    Scope,
+    in_namespaces,
+    mutating,
+    outside_namespaces,
+    validating,
+)
+from components.base.manifest import Manifest
+from tenancy.policy_names import DEVICE_HIDE, GPU_BUDGET, GPU_COUNT_USE, GPU_TENANTS, MIRROR_PODS, PLACE_SEATED
+
+MOST_CODE_POINTS = 100_000
+MANY = [f"a-tenant-with-a-name-{number:05}" for number in range(10_000)]
+
+
+def part(
+    name: str,
+    namespaces: Mapping[str, Any],
+    conditions: Mapping[str, str],
+    validations: Mapping[str, str],
+    variables: Mapping[str, str] | None = None,
+) -> Manifest:
+    return validating(name, Scope(namespaces, conditions), validations, variables)
+
+
+def expressions(policy: Manifest, key: str) -> list[str]:
+    return [each["expression"] for each in policy["spec"].get(key, [])]
+
+
+def test_each_validation_keeps_its_message_and_holds_wherever_its_part_does_not_judge() -> None:
+    first = part(GPU_BUDGET, outside_namespaces(["tts"]), {"reaches-a-gpu": "gpu"}, {"has": "no budget"}, {"sum": "1"})
+    second = part(GPU_TENANTS, outside_namespaces(["tts"]), {"is-large": "large", "asks": "gpu"}, {"false": "nobody"})
+    third = part(GPU_COUNT_USE, outside_namespaces(["tts"]), {}, {"fits": "lower it"})
+    (policy,) = merged([first, second, third])
+    assert policy["metadata"]["name"] == GPU_BUDGET
+    assert "matchConditions" not in policy["spec"]
+    assert policy["spec"]["matchConstraints"] == first["spec"]["matchConstraints"]
+    assert policy["spec"]["variables"] == [
+        {"name": "reaches_a_gpu", "expression": "gpu"},
+        {"name": "sum", "expression": "1"},
+        {"name": "is_large", "expression": "large"},
+    ]
+    assert policy["spec"]["validations"] == [
+        {"expression": "(variables.reaches_a_gpu ? (has) : true)", "message": "no budget"},
+        {"expression": "(variables.is_large && variables.reaches_a_gpu ? (false) : true)", "message": "nobody"},
+        {"expression": "(fits)", "message": "lower it"},
+    ]
+
+
+def test_each_part_judges_its_own_namespaces() -> None:
+    parts = [
+        part(GPU_BUDGET, outside_namespaces(["agents", "tts"]), {}, {"a": "a"}),
+        part(GPU_TENANTS, outside_namespaces(["agents"]), {}, {"b": "b"}),
+        part(GPU_COUNT_USE, in_namespaces(["chat", "tts"]), {}, {"c": "c"}),
+    ]
+    (policy,) = merged(parts)
+    assert policy["spec"]["matchConstraints"]["namespaceSelector"] == outside_namespaces(["agents"])
+    assert policy["spec"]["variables"] == [
+        {"name": "gpu_budget_exceptions", "expression": 'request.namespace in ["tts"]'},
+        {"name": "gpu_count_use_namespaces", "expression": 'request.namespace in ["chat", "tts"]'},
+    ]
+    assert expressions(policy, "validations") == [
+        "(!variables.gpu_budget_exceptions ? (a) : true)",
+        "(b)",
+        "((variables.gpu_count_use_namespaces) ? (c) : true)",
+    ]
+
+
+def test_a_namespace_that_only_one_part_selects_is_selected() -> None:
+    parts = [
+        part(GPU_BUDGET, outside_namespaces(["agents"]), {}, {"a": "a"}),
+        part(GPU_COUNT_USE, in_namespaces(["agents"]), {}, {"c": "c"}),
+    ]
+    (policy,) = merged(parts)
+    assert policy["spec"]["matchConstraints"]["namespaceSelector"] == outside_namespaces()
+    assert expressions(policy, "validations") == [
+        "(!variables.gpu_budget_exceptions ? (a) : true)",
+        "((variables.gpu_budget_exceptions) ? (c) : true)",
+    ]
+
+
+def test_patches_of_all_parts_are_one_list() -> None:
+    hide = mutating(DEVICE_HIDE, Scope(outside_namespaces(), {}), ["hide"])
+    place = mutating(f"{PLACE_SEATED}-t4", Scope(in_namespaces(["chat"]), {"reaches-a-gpu": "gpu"}), ["a", "b"])
+    (policy,) = merged([place, hide])
+    assert policy["spec"]["mutations"][0]["jsonPatch"]["expression"] == (
+        "((variables.place_seated_t4_namespaces) && variables.reaches_a_gpu ? (a + b) : []) + (hide)"
+    )
+
+
+@pytest.mark.parametrize("namespaces", [outside_namespaces(MANY), in_namespaces(MANY)])
+def test_ten_thousand_namespaces_are_in_as_many_expressions_as_it_takes(namespaces: Mapping[str, Any]) -> None:
+    (policy,) = merged(
+        [part(GPU_BUDGET, outside_namespaces(), {}, {"a": "a"}), part(GPU_TENANTS, namespaces, {}, {"b": "b"})]
+    )
+    lists = expressions(policy, "variables")
+    assert len(lists) > 1
+    assert max(map(len, lists)) <= MOST_CODE_POINTS
+    assert [name for each in lists for name in each.split('"')[1::2]] == MANY
+    judged = expressions(policy, "validations")[1]
+    assert all(f"variables.{each['name']}" in judged for each in policy["spec"]["variables"])
+
+
+def test_a_policy_that_is_no_part_stays_as_it_is() -> None:
+    alone = part(MIRROR_PODS, outside_namespaces(), {"is-a-mirror": "mirror"}, {"false": "no"})
+    assert merged([alone]) == [alone]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        part(GPU_TENANTS, outside_namespaces(), {}, {"b": "b"}, {"sum": "2"}),
+        validating(GPU_TENANTS, Scope(outside_namespaces(), {}, POD_WRITES), {"b": "b"}),
+        validating(GPU_TENANTS, Scope(outside_namespaces(), {}), {"b": "b"}, params={"kind": "RuntimeClass"}),
+        part(GPU_TENANTS, {"matchExpressions": [{"key": "team", "operator": "Exists"}]}, {}, {"b": "b"}),
+    ],
+    ids=["variable", "rules", "parameters", "namespaces"],
+)
+def test_parts_that_cannot_be_one_policy_are_refused(other: Manifest) -> None:
+    with pytest.raises(ValueError, match=GPU_TENANTS if "sum" not in str(other) else "sum"):
+        merged([part(GPU_BUDGET, outside_namespaces(), {}, {"a": "a"}, {"sum": "1"}), other])
