@@ -27,7 +27,8 @@ SITE = ROOT / "build" / "site"
 SUMS, NOTES, KREW, SBOM = "SHA256SUMS", "notes.md", "gpumem.yaml", "sbom.spdx.json"
 _CHART = Path(".toolchain") / "charts" / "kueue" / "Chart.yaml"
 _REPOSITORY = "OWNER/gpu-tenancy"  # outside of a workflow
-_SDKS = ("nodejs", "go")
+_EXAMPLES, _LANGUAGES = ROOT / "examples", ROOT / "toolchain" / "languages"
+GO_SDK = "example.com/pulumi-gputenancy/sdk/go"
 
 
 class ReleaseError(Exception):
@@ -109,13 +110,47 @@ def use(release: Release, empty: Path) -> None:
     _expect("✅ gpu-tenancy", project, "pulumi", "preview", "--suppress-outputs", "--policy-pack", policy)
     schema = empty / "schema.json"
     schema.write_text(_run(project, "pulumi", "package", "get-schema", str(installed / "pulumi-resource-gputenancy")))
-    for language in _SDKS:
+    for language, uses in (("nodejs", use_in_typescript), ("go", use_in_go)):
         made = release.named(f"gpu-tenancy-sdk-{language}")
         _run(empty, "pulumi", "package", "gen-sdk", str(schema), "--language", language, "--out", str(empty / "sdk"))
         shutil.copytree(empty / "sdk" / language, made)
-        _archived(made)
+        complete(made, language)
+        with tarfile.open(_archived(made)) as archive:
+            archive.extractall(empty / "sdks", filter="data")
+        uses(empty, empty / "sdks" / made.name)
     inspected = json.loads(_run(project, str(installed / "python"), "-m", "pip", "inspect"))
     (release.folder / SBOM).write_text(json.dumps(sbom(release.version, inspected["installed"]), indent=1) + "\n")
+
+
+def complete(sdk: Path, language: str) -> None:
+    """Writes the files of an SDK that Pulumi's generator leaves out, or writes with a mistake.
+
+    The generator writes no go.mod. If Go 1.26 has built the generator, the generator writes wrong relative imports into
+    the folder `types` of the SDK for TypeScript.
+    """
+    if language == "go":
+        (sdk / "go.mod").write_text(f"module {GO_SDK}\n\ngo 1.24\n")
+        return
+    for file in (sdk / "types" / f"{name}.ts" for name in ("index", "input", "output")):
+        file.write_text(re.sub(r'"\./(types/|utilities)', r'"../\1', file.read_text()))
+
+
+def use_in_typescript(empty: Path, sdk: Path) -> None:
+    """Installs the SDK into a project, and checks the types of the SDK and of a program."""
+    project = Path(shutil.copytree(_EXAMPLES / "typescript", empty / "typescript"))
+    shutil.move(sdk, project / "sdks" / "gputenancy")
+    _run(project, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline")
+    for folder in ("sdks/gputenancy", "."):
+        _run(project, str(project / "node_modules" / ".bin" / "tsc"), "-p", folder, "--skipLibCheck")
+
+
+def use_in_go(empty: Path, sdk: Path) -> None:
+    """Compiles a program with the SDK, and with the pinned modules of Pulumi's language host."""
+    project = Path(shutil.copytree(_EXAMPLES / "go", empty / "go"))
+    pinned = (_LANGUAGES / "go.mod").read_text()
+    (project / "go.mod").write_text(f"{pinned}\nrequire {GO_SDK} v0.0.0\nreplace {GO_SDK} => {sdk}\n")
+    shutil.copy(_LANGUAGES / "go.sum", project)
+    _run(project, "go", "build", "-mod=mod", "-trimpath", "-o", "program", ".")
 
 
 def sbom(version: str, installed: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -179,7 +214,10 @@ def _run(cwd: Path, *command: str) -> str:
     empty = {"PULUMI_BACKEND_URL": f"file://{cwd.parent}", "PULUMI_SKIP_UPDATE_CHECK": "true"}
     environment = {**os.environ, **ours, **empty, "PATH": f"{ROOT / '.toolchain' / 'bin'}:{os.environ['PATH']}"}
     environment.pop("PYTHONPATH", None)
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ReleaseError(f"{command[0]} is not installed; a release needs it") from None
     if done.returncode:
         raise ReleaseError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout

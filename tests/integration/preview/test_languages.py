@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from tests.support.paths import ROOT
 from tests.support.prod import PROD
 from toolchain import wheel
 from toolchain.cluster.paths import TOOLCHAIN
+from toolchain.release import GO_SDK, complete
 from toolchain.workspace import Outcome, Workspace, workspace
 
 PLUGIN = Path("gpu_tenancy") / "plugin"
@@ -33,7 +33,6 @@ CLONED = (
     *("pyproject.toml", "requirements.lock", "README.md", "LICENSE"),
 )
 CACHES = {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"), "npm_config_cache": str(Path.home() / ".npm")}
-GO_SDK = "example.com/pulumi-gputenancy/sdk/go"
 GO = {
     "GOMODCACHE": str(Path.home() / "go" / "pkg" / "mod"),
     "GOCACHE": str(Path.home() / ".cache" / "go-build"),
@@ -124,10 +123,7 @@ def sdk(space: Workspace, plugin: Installed, language: str, into: Path) -> Path:
     command = ("package", "gen-sdk", str(plugin.schema_file), "--language", language, "--out", str(into))
     outcome = space.pulumi(*command, cwd=space.folder)
     assert outcome.code == 0, outcome.text
-    # Pulumi's generator before 3.224, built with Go 1.26, writes wrong relative imports into the folder `types`.
-    for name in ("index", "input", "output") if language == "nodejs" else ():
-        file = into / language / "types" / f"{name}.ts"
-        file.write_text(re.sub(r'"\./(types/|utilities)', r'"../\1', file.read_text()))
+    complete(into / language, language)
     return into / language
 
 
@@ -229,7 +225,6 @@ def golang(space: Workspace, plugin: Installed) -> Path:
     project = example(space, plugin, "go")
     (project / "sdks").mkdir()
     sdk(space, plugin, "go", space.folder / "sdk").rename(project / "sdks" / "gputenancy")
-    (project / "sdks" / "gputenancy" / "go.mod").write_text(f"module {GO_SDK}\n\ngo 1.24\n")
     pinned = (ROOT / "toolchain" / "languages" / "go.mod").read_text()
     require = f"require {GO_SDK} v0.0.0\nreplace {GO_SDK} => ./sdks/gputenancy\n"
     (project / "go.mod").write_text(f"{pinned}\n{require}")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -10,6 +11,16 @@ import yaml
 
 from toolchain import release
 from toolchain.cluster.paths import TOOLCHAIN
+
+# What pip, npm, go and the release itself write without an index or without a compiler.
+UNREACHABLE = (
+    "Failed to establish a new connection",
+    "NameResolutionError",
+    "npm error network",
+    "dial tcp",
+    "npm is not installed",
+    "go is not installed",
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +34,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         release.main(folder, "", site)
     except release.ReleaseError as error:
-        if "Failed to establish a new connection" in str(error) or "NameResolutionError" in str(error):
-            pytest.skip("NO PACKAGE INDEX can be reached; a release is NOT built")
+        if any(each in str(error) for each in UNREACHABLE):
+            pytest.skip(f"NO PACKAGE INDEX can be reached; a release is NOT built: {error}")
         raise
     return folder
 
@@ -59,4 +70,12 @@ def test_the_sdks_have_the_components(made: Path) -> None:
     (go,) = made.glob("gpu-tenancy-sdk-go-*.tar.gz")
     with tarfile.open(go) as archive:
         names = {Path(name).name for name in archive.getnames()}
-    assert {"platform.go", "seat.go", "seatedDeployment.go", "queue.go"} <= names
+    assert {"go.mod", "platform.go", "seat.go", "seatedDeployment.go", "queue.go"} <= names
+
+
+def test_an_sdk_that_does_not_compile_ends_the_release(tmp_path: Path) -> None:
+    if shutil.which("go") is None:
+        pytest.skip("NO GO: it is not installed; a program in Go is NOT tested")
+    (tmp_path / "sdk").mkdir()
+    with pytest.raises(release.ReleaseError, match=r"go build .* failed"):
+        release.use_in_go(tmp_path, tmp_path / "sdk")
