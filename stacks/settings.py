@@ -55,6 +55,7 @@ from tenancy.quantity import whole
 
 Acting = TypeVar("Acting", WatchdogSpec, GateSpec)
 _MOST_LINES = 100
+_MOST_SHOWN = 60  # the characters of a value in a message
 
 
 class ConfigError(pulumi.RunError):
@@ -345,15 +346,23 @@ def load() -> StackSettings:
     settings, _ = _parsed(contents.values, path, foreign=both)
     given_values, written = _without_empty(raw), _without_empty(contents.values)
     if names := [name for name in {**written, **given_values} if given_values.get(name) != written.get(name)]:
-        # The engine has values that are not in the stack file. Values outside of the stack file come from
-        # --config-file, an environment or Pulumi.yaml.
-        different = (
-            f"{problems.key(name)}: has another value in {path} than the engine read elsewhere (--config-file, an "
-            f"environment, Pulumi.yaml); write it into {path} alone"
-            for name in names
-        )
-        raise ConfigError("\n".join(different))
+        raise ConfigError("\n".join(_different(name, given_values, written, path) for name in names))
     return settings
+
+
+def _different(name: str, given: Mapping[str, Any], written: Mapping[str, Any], path: Path) -> str:
+    """Describes a value that the engine has from --config-file, an environment or Pulumi.yaml."""
+    return (
+        f"{problems.key(name)}: the engine has {_short(given, name)}, but {path} has {_short(written, name)}; only "
+        f"{path} may have this key: remove it from the --config-file, the environment or the Pulumi.yaml"
+    )
+
+
+def _short(values: Mapping[str, Any], name: str) -> str:
+    if name not in values:
+        return "no value"
+    text = json.dumps(values[name])
+    return f"{text[:_MOST_SHOWN]}…" if len(text) > _MOST_SHOWN else text
 
 
 def load_file(path: Path) -> StackSettings:

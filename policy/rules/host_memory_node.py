@@ -111,19 +111,21 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
         if _chooses(pod_spec, pool) and may_run_on(pod_spec, _labels(pool, graph.ledger)):
             beyond = "without a limit" if beyond_mib is None else f"by {beyond_mib} MiB"
             yield Finding(
-                f"{workload}: chooses the nodes of memory_pools.{pool.name} and may exceed its memory request "
-                f"{beyond}, where the victim {least.name} holds {least.resident_least_mib}: the kernel would kill it "
-                "before any victim, and the pool's proof does not count it; declare it under "
-                f"memory_pools.{pool.name}.workloads, make its memory request and limit equal, or let it choose other "
-                f"nodes, for instance by the nodeAffinity {_away_from(pool)}",
+                f"{workload}: asks for the nodes of memory_pools.{pool.name}, and may exceed its memory request "
+                f"{beyond}. The victim {least.name} holds {least.resident_least_mib} MiB, so the kernel would kill "
+                "this pod before any victim. Set the memory limit of its containers to their memory request, or "
+                f"declare it under memory_pools.{pool.name}.workloads, or {_other_nodes(pod_spec, pool)}",
                 workload.urn,
             )
 
 
-def _away_from(pool: HostMemoryPool) -> str:
-    """Returns the term of a required nodeAffinity that keeps a pod off the pool's nodes."""
+def _other_nodes(pod_spec: Mapping[str, Any], pool: HostMemoryPool) -> str:
+    """Returns the change by which the pod leaves the pool's nodes."""
     label, value = next(iter(pool.node_selector.items()))
-    return f"{{key: {label}, operator: NotIn, values: [{value}]}}"
+    if chooses(pod_spec, pool.node_selector):
+        return f"change its nodeName, nodeSelector or nodeAffinity, which allows nodes with {label} {value}"
+    away = f"{{key: {label}, operator: NotIn, values: [{value}]}}"
+    return f"add {away} to the matchExpressions of its required nodeAffinity"
 
 
 def _chooses(pod_spec: Mapping[str, Any], pool: HostMemoryPool) -> bool:

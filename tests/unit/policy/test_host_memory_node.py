@@ -100,26 +100,29 @@ TAINT = Taint(key="memory-pool", value="node-4", effect="NoSchedule")
 STRANGERS: dict[str, tuple[Manifest, str]] = {
     "a request without a limit": (
         web(memory("1Mi", None), nodeSelector=HOST),
-        "exceed its memory request without a limit",
+        "may exceed its memory request without a limit",
     ),
     "on that node by its label": (
         web(memory("1Gi", "2Gi"), nodeSelector=HOST),
-        "chooses the nodes of memory_pools.node-4",
+        "asks for the nodes of memory_pools.node-4",
     ),
-    "on that node by its name": (web(memory("1Gi", "2Gi"), nodeName="node-4"), "or let it choose other nodes"),
+    "on that node by its name": (
+        web(memory("1Gi", "2Gi"), nodeName="node-4"),
+        "or change its nodeName, nodeSelector or nodeAffinity, which allows nodes with kubernetes.io/hostname node-4",
+    ),
     "on that node by its field": (
         web(
             memory("1Gi", "2Gi"),
             affinity=required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-4"]}]}),
         ),
-        "chooses the nodes of memory_pools.node-4",
+        "asks for the nodes of memory_pools.node-4",
     ),
     "on that node by one alternative of two": (
         web(
             memory("1Gi", "2Gi"),
             affinity=affinity(("kubernetes.io/hostname", "In", ["node-4"]), ("zone", "In", ["a"])),
         ),
-        "make its memory request and limit equal",
+        "Set the memory limit of its containers to their memory request",
     ),
     "by an affinity to it": (
         web(memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "In", ["node-4", "node-5"]))),
@@ -127,7 +130,7 @@ STRANGERS: dict[str, tuple[Manifest, str]] = {
     ),
     "by a toleration of the pool's taint": (
         web(memory("1Gi", "2Gi"), tolerations=[{"key": TAINT.key, "operator": "Exists"}]),
-        "chooses the nodes of memory_pools.node-4",
+        "or add {key: kubernetes.io/hostname, operator: NotIn, values: [node-4]} to the matchExpressions of its",
     ),
 }
 LET_IN: dict[str, Manifest] = {

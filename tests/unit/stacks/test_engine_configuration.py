@@ -66,8 +66,8 @@ def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkey
     with pytest.raises(settings.ConfigError) as refused:
         of_the_engine(monkeypatch, {**as_the_engine(raw()), "gpu-tenancy:gate": '{"armed": false}'}, tmp_path)
     assert str(refused.value) == (
-        "gpu-tenancy:gate: has another value in Pulumi.x.yaml than the engine read elsewhere (--config-file, an "
-        "environment, Pulumi.yaml); write it into Pulumi.x.yaml alone"
+        'gpu-tenancy:gate: the engine has {"armed": false}, but Pulumi.x.yaml has {"armed": true, "interval_seconds": '
+        "5}; only Pulumi.x.yaml may have this key: remove it from the --config-file, the environment or the Pulumi.yaml"
     )
     path.write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 05000"))
     with pytest.raises(settings.ConfigError, match="05000 is an octal number, a date or a tag"):

@@ -83,9 +83,12 @@ def test_what_only_the_engine_has_is_refused_though_the_files_are_the_same(
     for part, value in (("files", ["stacks/b.yaml", "stacks/a.yaml"]), ("gate", {"armed": False})):
         with pytest.raises(settings.ConfigError) as error:
             of_the_engine(monkeypatch, path, **{part: value})
-        assert str(error.value) == (
-            f"gpu-tenancy:{part}: has another value in Pulumi.x.yaml than the engine read elsewhere (--config-file, an "
-            "environment, Pulumi.yaml); write it into Pulumi.x.yaml alone"
+        assert str(error.value).startswith(
+            f"gpu-tenancy:{part}: the engine has {json.dumps(value)}, but Pulumi.x.yaml has "
+        )
+        assert str(error.value).endswith(
+            "; only Pulumi.x.yaml may have this key: remove it from the --config-file, the environment or the "
+            "Pulumi.yaml"
         )
 
 
