@@ -17,7 +17,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.kills", description=__doc__)
     parser.add_argument("--tenants", type=int, default=200)
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--within", type=float, default=60, help="the latest moment, in seconds after the record")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
     given = parser.parse_args()
     with (
@@ -27,7 +26,7 @@ def main() -> None:
         rollout = Rollout(running, workspace(Path(folder)))
         rollout.init()
         moments = random.Random(given.seed)  # noqa: S311 (moments, not secrets)
-        rollouts = KilledRollouts(rollout, given.tenants, moments, given.within)
+        rollouts = KilledRollouts(rollout, given.tenants, moments)
         for number in range(given.kills):
             print(f"{number + 1}: {rollouts.kill(number)}", flush=True)
         rollouts.complete()

@@ -79,7 +79,7 @@ def _put_right(stack: Stack, before: Deployment, plan: rollout.Plan | None, conf
     entered = state.with_creations(before, every)
     with scratch_copy(stack, entered) as copy:
         refreshed = _refreshed(copy, entered, operations)
-        after = settled = state.without_foreign(refreshed, entered, operations)
+        after = settled = state.without_foreign(refreshed, entered, every)
         half_installed = [
             each.urn
             for each, found in state.with_resources(settled, operations)

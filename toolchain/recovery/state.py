@@ -7,7 +7,7 @@ resources. The object of an interrupted creation may exist or not.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,7 +160,25 @@ def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequ
             resources.append({**resource, "outputs": {**resource.get("outputs", {}), **_field_manager(resource)}})
         elif operation is None:
             resources.append(resource)
-    return _with(refreshed, _without_missing(resources))
+    parts = {operation.urn for operation in operations if operation.is_create and not operation.is_of_kubernetes}
+    return _with(refreshed, _without_missing(_without_unused(resources, parts)))
+
+
+def _without_unused(resources: Sequence[Resource], parts: Collection[str]) -> list[Resource]:
+    """Returns the resources without those components and providers of `parts` that no object has.
+
+    An unused component could depend on a half-installed chart. Then Pulumi would refuse to remove the chart.
+    """
+    by_urn = {each["urn"]: each for each in resources}
+    used: set[str] = set()
+    waiting = [each for each in resources if each["urn"] not in parts]
+    while waiting:
+        each = waiting.pop()
+        owners = (each.get("parent"), each.get("provider", "").rpartition("::")[0])
+        fresh = {str(urn) for urn in owners if urn in by_urn} - used
+        used |= fresh
+        waiting += [by_urn[urn] for urn in fresh]
+    return [each for each in resources if each["urn"] in used or each["urn"] not in parts]
 
 
 def _without_missing(resources: Sequence[Resource]) -> Iterator[Resource]:

@@ -49,7 +49,7 @@ def test_up_leaves_nothing_orphaned_or_doubled_after_rollouts_that_were_killed_b
     stack: Rollout,
 ) -> None:
     """`python -m tests.e2e.kills` tests the same with more tenants and more kills."""
-    rollouts = KilledRollouts(stack, 20, random.Random(4), longest_seconds=20)  # noqa: S311 (moments, not secrets)
+    rollouts = KilledRollouts(stack, 20, random.Random(4))  # noqa: S311 (moments, not secrets)
     reports = [rollouts.kill(number) for number in range(2)]
     assert any("up killed" in report and " objects\n" in report for report in reports)
     rollouts.complete()

@@ -5,15 +5,15 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tests.support.e2e.interrupting import kill_at
-from tests.support.e2e.rollout import Rollout, changes
+from tests.support.e2e.rollout import GPUMEM, Rollout, changes
 from toolchain.cluster.paths import TOOLCHAIN
 
+_LEAST_MIB = 1001  # The budget of the first rollout. Each further rollout has 1 MiB more.
 _FLOOR_MIB = 1360  # The floor that a full device leaves free.
 _STACK_OF = "gpu-tenancy/stack"
 
@@ -35,28 +35,26 @@ class KilledRollouts:
     rollout: Rollout
     tenants: int
     moments: random.Random
-    longest_seconds: float
 
     def kill(self, number: int) -> str:
-        """Starts `up` with new budgets, kills it at a random moment after its record, and recovers the stack."""
-        self.declare(1000 + number)
-        record = self.rollout.workspace.folder / "state" / "prod.rollout.json"
-        wait, began = self.moments.uniform(0, self.longest_seconds), 0.0
-
-        def is_due() -> bool:
-            nonlocal began
-            if not began and record.exists():
-                began = time.monotonic()
-            return bool(began) and time.monotonic() - began >= wait
-
+        """Starts `up` with new budgets, kills it after a random part of the new quotas, and recovers the stack."""
+        mib = _LEAST_MIB + number
+        self.declare(mib)
+        least = self.moments.uniform(0, 1) * self.tenants
         command = (sys.executable, "-m", "stacks", "up", "--stack", "prod", "--yes")
         environment = {**self.rollout.workspace.env, "KUBECONFIG": str(self.rollout.cluster.kubeconfig)}
         log = self.rollout.workspace.folder / "killed-up.log"
         self.rollout.rolled_out = None
-        code = kill_at(is_due, command, cwd=self.rollout.workspace.project, env=environment, log=log)
+        code = kill_at(
+            lambda: self._quotas(mib) >= least, command, cwd=self.rollout.workspace.project, env=environment, log=log
+        )
         assert code in (0, -signal.SIGKILL), log.read_text()
-        how = f"killed {wait:.0f} s after its record" if code else "ended by itself"
+        how = f"killed after {self._quotas(mib)} of {self.tenants} quotas" if code else "ended by itself"
         return f"up {how}\n{self.rollout.recover()}"
+
+    def _quotas(self, mib: int) -> int:
+        found = self.rollout.items("/api/v1/resourcequotas?limit=5000")
+        return sum(each["spec"]["hard"].get(f"requests.{GPUMEM}") == str(mib) for each in found)
 
     def declare(self, mib: int) -> None:
         self.rollout.workspace.reset()

@@ -218,6 +218,16 @@ def test_a_planned_creation_is_entered_under_its_parent_with_the_id_of_its_new_p
     }
 
 
+def test_a_component_without_objects_is_left_out_because_it_could_keep_a_half_installed_chart() -> None:
+    operations = state.planned(plan(a=["create"]), deployment())
+    entered = state.with_creations(deployment(), operations)
+    tenant, provider, seats = resources(entered)
+    found = {**seats, "outputs": applied("pulumi-kubernetes-1")}
+    settled = resources(state.without_foreign(deployment(tenant, provider, found), entered, operations))
+    assert [each["urn"] for each in settled] == [TENANT, PROVIDER, found["urn"]]
+    assert resources(state.without_foreign(deployment(tenant, provider), entered, operations)) == []
+
+
 def test_a_resource_depends_on_no_object_that_is_not_ours() -> None:
     foreign, ours = quota(outputs=applied("kubectl")), quota("other", outputs=applied("pulumi-kubernetes-1"))
     needs = {**ours, "dependencies": [foreign["urn"]], "propertyDependencies": {"spec": [foreign["urn"]]}}
