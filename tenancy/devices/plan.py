@@ -118,7 +118,7 @@ class SeatPlan:
                 self._free.pop(node, None)
             else:
                 self._free[node] = devices
-        self.absent = Counter({shape: count for shape, count in absent.items() if count > 0})
+        self.absent = Counter(absent) if all(count > 0 for count in absent.values()) else +Counter(absent)
         for shape, planned in [*self._planned.items()]:
             for _ in range(planned - self.absent[shape]):
                 self._remove(self._superfluous(shape, free))
@@ -142,9 +142,9 @@ class SeatPlan:
 
         A seat of several devices is spared at one place only, because its devices belong together.
         """
-        if own is None:
+        if own is None or node not in self._where.get(own.shape, ()):
             return {}
-        places = [place.devices for place in self._places.get(node, ()) if place.shape == own.shape]
+        places = [place.devices for place in self._places[node] if place.shape == own.shape]
         if own.shape.count > 1:
             places = places[:1]
         return {index: own.shape.mib for devices in places for index in devices}
@@ -228,10 +228,10 @@ class SeatPlan:
         """Plans the absent seats that have no place. If the absent seats without a place do not fit, plans all absent
         seats again.
         """
-        missing = self.absent - self._planned
-        if not missing:
+        if dict.__eq__(self.absent, self._planned):  # All counts are above 0, and this comparison hashes no shape.
             self.unplaced.clear()
             return
+        missing = self.absent - self._planned
         known = Counter() if thorough or self._is_small else self.unplaced & missing
         pending = _largest_first((missing - known).elements())
         failed = [] if self._seat_all(pending, near) else self._still_missing(pending, thorough=thorough)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -73,6 +72,10 @@ class Shortage:
     holders: tuple[UndeclaredUse, ...] = ()
 
 
+def _unwatched(node: str) -> None:
+    del node
+
+
 class NodeInfo:
     """One node with its devices and pods. After each change of the node, call `recount`.
 
@@ -81,7 +84,7 @@ class NodeInfo:
     at most the measured free memory minus the floor. `recount` and `keep` call `changed` with the name of the node.
     """
 
-    def __init__(self, node: str, changed: Callable[[str], object] = lambda node: None) -> None:
+    def __init__(self, node: str, changed: Callable[[str], object] = _unwatched) -> None:
         self.node = node
         self.inventory: NodeDevices | None = None
         self.pods: dict[str, PodInfo] = {}
@@ -115,8 +118,9 @@ class NodeInfo:
         """Returns a copy of the node that a thread can read without a lock. `recount` makes new mappings and leaves the
         old mappings unchanged.
         """
-        seen = copy(self)
-        seen.changed = lambda node: None
+        seen = NodeInfo.__new__(NodeInfo)
+        seen.__dict__.update(self.__dict__)  # `copy.copy` takes several times as long
+        seen.changed = _unwatched
         seen.pods, seen.pods_without_gpu = {**self.pods}, {**self.pods_without_gpu}
         seen.nominated, seen.unreadable = {**self.nominated}, {**self.unreadable}
         return seen

@@ -83,8 +83,14 @@ class KeptSeats:
         for pod, count in pods:
             pool = self._of_node.get(pod.node)
             if pool in self.plans:
-                self._add(pool, pod, count)
-                self._count(pool, pod.namespace)
+                taken = self._add(pool, pod, count)
+                absent = self._absent[pool].get(pod.namespace)
+                if count == 1 and absent and absent[taken.shape] >= taken.seats:
+                    # The pod takes seats of its own size, and the seats of the other pods stay the same.
+                    for each in (absent, self._totals[pool]):
+                        each[taken.shape] -= taken.seats
+                else:
+                    self._count(pool, pod.namespace)
         changed: set[str] = set()
         by_pool: dict[str, dict[str, Mapping[int, int]]] = {}
         for name in names:
@@ -104,14 +110,17 @@ class KeptSeats:
             sizes = self._sizes.get((pool, entitlement.tenant))
             if sizes is None:
                 continue
-            pods = self._present[pool, entitlement.tenant]
+            pods, absent = self._present[pool, entitlement.tenant], self._absent[pool][entitlement.tenant]
             if reserved is not None and self._of_node.get(reserved.node) == pool:
                 pods = pods - _counted(self._taken(pool, reserved))
-            named = self._seat_named(pool, entitlement.tenant, entitlement.seat)
-            with_pod = pods + _counted(taken_seats(request, named))
-            taken = absent_seats(sizes, pods) - absent_seats(sizes, with_pod)
-            if len(taken) == 1:
-                ((shape, seats),) = taken.items()
+                absent = absent_seats(sizes, pods)
+            taken = taken_seats(request, self._seat_named(pool, entitlement.tenant, entitlement.seat))
+            if absent[taken.shape] >= taken.seats:  # The seats of the other pods stay the same.
+                found[pool] = taken
+                continue
+            lost = absent - absent_seats(sizes, pods + _counted(taken))
+            if len(lost) == 1:
+                ((shape, seats),) = lost.items()
                 found[pool] = OwnSeat(shape, seats)
         return found
 
@@ -175,11 +184,12 @@ class KeptSeats:
     def _taken(self, pool: str, pod: PodInfo) -> OwnSeat:
         return taken_seats(pod.request, self._seat_named(pool, pod.namespace, pod.seat))
 
-    def _add(self, pool: str, pod: PodInfo, count: int) -> None:
+    def _add(self, pool: str, pod: PodInfo, count: int) -> OwnSeat:
         taken, named = self._taken(pool, pod), self._seat_named(pool, pod.namespace, pod.seat)
         self._present[pool, pod.namespace][taken.shape] += count * taken.seats
         if named is not None and _size(named) == taken.shape:
             self._named[named] += count * taken.seats
+        return taken
 
     def _count(self, pool: str, tenant: str) -> None:
         sizes = self._sizes.get((pool, tenant))

@@ -1,5 +1,6 @@
 """Tests that every seat finds a device, in whatever order pods arrive, end and restart."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
@@ -9,8 +10,11 @@ import pytest
 
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
+from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState
+from agents.extender.cache.seats import KeptSeats
 from tenancy.devices.allocate import MemoryRequest
+from tenancy.devices.plan import absent_seats
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support import search
 from tests.support.seat_orders import Stack, Wanted, drawn, fits
@@ -22,11 +26,11 @@ def tenant(seat: object) -> str:
     return f"tenant-{seat % _TENANTS}" if isinstance(seat, int) else "guests"
 
 
-def ledger_of(stack: Stack) -> Ledger:
+def ledger_of(stack: Stack, tenants: int = _TENANTS) -> Ledger:
     mib = max(max(node) for node in stack.nodes)
     pool = Pool(name="t4", node_selector={}, nodes=len(stack.nodes), device_count=8, memory_mib=mib)
     seats = [
-        Seat(name=f"seat-{n}", tenant=tenant(n), pool="t4", gpumem_mib=each.mib, devices_per_pod=each.devices)
+        Seat(name=f"seat-{n}", tenant=tenant(n % tenants), pool="t4", gpumem_mib=each.mib, devices_per_pod=each.devices)
         for n, each in enumerate(stack.seats)
     ]
     return Ledger(domain="example.com", pools=(pool,), seats=tuple(seats))
@@ -226,6 +230,32 @@ def test_no_history_strands_a_seat() -> None:
     dice = search.dice("histories")
     for _ in range(search.cases(200, soak=100_000)):
         history(dice, 30)
+
+
+@pytest.mark.search
+def test_the_seat_that_a_pod_takes_is_the_difference_of_the_absent_seats() -> None:
+    """The extender counts the absent seats of a tenant again only if a pod takes no absent seat of its own size."""
+    dice = search.dice("own seats")
+    for _ in range(search.cases(200, soak=2_000)):
+        seats = [Wanted(dice.randint(1, 5), dice.choice((1, 1, 2))) for _ in range(dice.randint(1, 6))]
+        sizes = Counter(MemoryRequest(seat.mib, seat.devices) for seat in seats)
+        node, kept, pods = NodeInfo("node-0"), KeptSeats(), list[PodInfo]()
+        node.inventory = NodeDevices(node="node-0", pool="t4")
+        kept.promise(ledger_of(Stack(((99,),), tuple(seats)), tenants=1))
+        kept.rebuild({"node-0": node})
+        for number in range(12):
+            if pods and dice.random() < 0.3:
+                pod, count = pods.pop(dice.randrange(len(pods))), -1
+            else:
+                request = MemoryRequest(dice.randint(1, 5), dice.choice((1, 1, 2)))
+                pod, count = PodInfo(uid=str(number), namespace=tenant(0), node="node-0", request=request), 1
+                pods.append(pod)
+            kept.change(["node-0"], {"node-0": node}, [(pod, count)])
+            present = Counter(each.request for each in pods)
+            for request in (MemoryRequest(mib, devices) for mib in range(1, 6) for devices in (1, 2)):
+                taken = absent_seats(sizes, present) - absent_seats(sizes, present + Counter([request]))
+                own = kept.own(request, Entitlement(tenant=tenant(0)), None)
+                assert {seat.shape: seat.seats for seat in own.values()} == (taken if len(taken) == 1 else {})
 
 
 def test_a_seat_without_room_after_the_loss_of_a_device_is_named() -> None:
