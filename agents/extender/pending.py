@@ -32,13 +32,14 @@ _GONE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class PendingPod:
-    """A refused pod, the nodes in its last filter request, and the monotonic time of the refusal. `reported` is True
-    after the extender has caused an event for this pod.
+    """A refused pod, the nodes in its last filter request, the monotonic time and the ledger of the refusal. `reported`
+    is True after the extender has caused an event for this pod.
     """
 
     request: CachedRequest
     nodes: tuple[str, ...]
     at: float
+    ledger: Ledger | None
     reported: bool = False
 
 
@@ -68,7 +69,7 @@ class PendingPods:
         """Adds a pod that now fits on none of these nodes."""
         shared = tuple(map(sys.intern, nodes))  # each parsed request contains new copies of the same node names
         with self._lock:
-            self._refused[uid] = PendingPod(request, shared, self.clock.monotonic())
+            self._refused[uid] = PendingPod(request, shared, self.clock.monotonic(), self.ledger())
 
     def forget(self, uid: str) -> None:
         with self._lock:
@@ -79,7 +80,9 @@ class PendingPods:
         self.more_room.set()
 
     def look(self) -> bool:
-        """If a refused pod would fit now, causes an event and returns True. Raises AgentError."""
+        """If a refused pod would fit now, or was judged by an older ledger, causes an event and returns True. Raises
+        AgentError.
+        """
         if self._begins():
             return True
         now = self.clock.monotonic()
@@ -116,8 +119,11 @@ class PendingPods:
 
     def _fitting(self, waiting: Mapping[str, PendingPod], now: float) -> Mapping[str, PendingPod]:
         rooms: dict[object, frozenset[str]] = {}
-        fitting = {}
+        ledger = self.ledger()
+        fitting = {uid: pod for uid, pod in waiting.items() if pod.ledger is not ledger}
         for uid, pod in waiting.items():
+            if uid in fitting:
+                continue
             memory, entitlement = pod.request.memory, pod.request.entitlement
             if pod.request.held is not None:
                 if pod.request.held.until <= now or not self._is_crowded(uid, pod, now):

@@ -10,6 +10,7 @@ from agents.extender.filter import CachedRequest
 from agents.extender.hold import HeldSeat
 from agents.extender.pending import GRACE_SECONDS, PendingPods
 from tenancy.devices.allocate import MemoryRequest
+from tenancy.ledger import Ledger
 from tests.support.devices import bound, inventory
 from tests.support.fake_cluster import Served
 
@@ -22,13 +23,14 @@ class Held:
     cache: Cache = field(default_factory=Cache)
     events: int = 0
     serves: bool = False
+    ledger: Ledger | None = None
 
     def __post_init__(self) -> None:
         self.cache.update_node(NODE)
         self.cache.update_pod(bound("first", "a", 8000, 0))
         self.waiting = PendingPods(
             cache=self.cache,
-            ledger=lambda: None,
+            ledger=lambda: self.ledger,
             nudge=self.nudge,
             serves=lambda: self.serves,
             clock=self.served.time.clock(),
@@ -62,6 +64,16 @@ def test_a_release_after_a_refusal_makes_one_event(held: Held) -> None:
     assert not held.look_after(10)
     held.cache.remove_pod("first")
     assert held.look_after(GRACE_SECONDS + 0.1)
+    assert not held.look_after(10)
+    assert held.events == 1
+
+
+def test_a_new_ledger_makes_one_event_for_who_was_refused_by_the_old_ledger(held: Held) -> None:
+    """Before the fix, a pod with a new seat waited for kube-scheduler's own retry, for up to 5 minutes."""
+    held.ledger = Ledger(domain="example.com", pools=())
+    assert held.look_after(10)
+    assert not held.look_after(10)
+    held.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("a",))
     assert not held.look_after(10)
     assert held.events == 1
 
