@@ -236,7 +236,7 @@ def test_no_history_strands_a_seat() -> None:
 def test_the_seat_that_a_pod_takes_is_the_difference_of_the_absent_seats() -> None:
     """The extender counts the absent seats of a tenant again only if a pod takes no absent seat of its own size."""
     dice = search.dice("own seats")
-    for _ in range(search.cases(200, soak=2_000)):
+    for _ in range(search.cases(50, soak=2_000)):
         seats = [Wanted(dice.randint(1, 5), dice.choice((1, 1, 2))) for _ in range(dice.randint(1, 6))]
         sizes = Counter(MemoryRequest(seat.mib, seat.devices) for seat in seats)
         node, kept, pods = NodeInfo("node-0"), KeptSeats(), list[PodInfo]()
