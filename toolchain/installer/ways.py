@@ -3,16 +3,24 @@
 import os
 import shutil
 import sys
+import sysconfig
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from toolchain.installer import debian, golang
 from toolchain.installer.console import Console
 from toolchain.installer.download import Internet, take_release
 from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.store import Store, locked
-from toolchain.installer.tool import DebianPackages, GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import DebianPackages, Dependencies, GoBuild, ModuleFiles, PipInstall, Release, Tool
+
+_PIP = DebianPackages(
+    packages=("python3-pip-whl",),
+    programs={"pip.whl": "usr/share/python-wheels/pip-*.whl"},
+    dependencies=Dependencies.NONE,
+)
 
 
 class Installer:
@@ -103,20 +111,34 @@ class Installer:
             ) from None
 
     def _pip_install(self, recipe: PipInstall, into: Path, log: Path, *, needed: bool) -> None:
-        # The virtual environment contains its own pip, because many systems lack pip or forbid its use.
-        venv = into / "venv"
-        target = ["--target", str(into)] if recipe.whole else []
+        with TemporaryDirectory(dir=into) as scratch:
+            target = into if recipe.whole else Path(scratch, "wheel")
+            try:
+                # Many systems forbid that pip changes their Python, and allow a target folder.
+                pip = [sys.executable, str(self._pip(Path(scratch), log) / "pip"), "install", "--retries=1"]
+                install = [*pip, "--require-hashes", "--target", str(target), "-r", str(recipe.requirements)]
+                self._console.run(f"pip install {recipe.program}", install, log)
+            except ToolchainError as failed:
+                if needed:
+                    raise
+                raise UnavailableError(str(failed).splitlines()[0]) from None
+            if not recipe.whole:
+                (target / "bin" / recipe.program).rename(into / recipe.program)
+
+    def _pip(self, scratch: Path, log: Path) -> Path:
+        """Returns the wheel of pip that Python's module ensurepip has. Python runs the wheel as it is.
+
+        On Debian, the wheel and ensurepip have packages of their own, which may be missing.
+        """
+        system = sysconfig.get_config_var("WHEEL_PKG_DIR")
+        folders = [Path(sysconfig.get_path("stdlib"), "ensurepip", "_bundled"), *([Path(system)] if system else [])]
+        if found := [wheel for folder in folders for wheel in sorted(folder.glob("pip-*.whl"))]:
+            return found[-1]
         try:
-            self._console.run(f"python -m venv, for {recipe.program}", [sys.executable, "-m", "venv", str(venv)], log)
-            pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--retries=1", "--require-hashes", *target]
-            self._console.run(f"pip install {recipe.program}", [*pip, "-r", str(recipe.requirements)], log)
-        except ToolchainError as failed:
-            if needed:
-                raise
-            raise UnavailableError(str(failed).splitlines()[0]) from None
-        if not recipe.whole:
-            (venv / "bin" / recipe.program).rename(into / recipe.program)
-        shutil.rmtree(venv)
+            debian.unpack(_PIP, scratch, self._console, log)
+        except UnavailableError as lacking:
+            raise ToolchainError(f"{sys.executable} has no ensurepip, and {lacking}") from None
+        return scratch / "pip.whl"
 
     def _say(self, tool: Tool, text: str) -> None:
         self._console.line(f"{tool.name} {tool.version}: {text}")

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import sysconfig
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from toolchain.installer.download import Internet
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.pins import Module
 from toolchain.installer.store import Store
-from toolchain.installer.tool import GoBuild, ModuleFiles, Release, Tool
+from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Release, Tool
 from toolchain.installer.ways import Installer
 
 STAGES_H1 = "h1:04C0q4HD33Y9fmmwtzS98avza6mqLa2PnFXh/1o8bjI="
@@ -278,3 +279,45 @@ def test_without_go_a_tool_that_only_tests_need_is_named_with_its_tests(workshop
     said = Installer(workshop.store, workshop.internet, Console(workshop.output)).install([tool])
     assert said == ["without gauge (there is no Go to build it), these tests are skipped: what the gauge measures"]
     assert not workshop.store.linked(tool)
+
+
+PIP = """import sys
+from pathlib import Path
+program = Path(sys.argv[sys.argv.index("--target") + 1], "bin", "gauge")
+program.parent.mkdir(parents=True)
+program.write_text("wheel")
+"""
+
+
+def wheel(workshop: Workshop) -> Tool:
+    recipe = PipInstall(requirements=workshop.module.folder / "go.mod", program="gauge")
+    return Tool(name="gauge", version="1", platform="any", links={"bin/gauge": "gauge"}, recipes=(recipe,))
+
+
+def test_a_python_without_ensurepip_gets_pip_from_debians_package(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the fix, the installer needed Debian's package python3-venv. Scripts replace `apt-get` and `dpkg`."""
+    without_ensurepip(workshop, monkeypatch)
+    script(
+        workshop.folder / "bin" / "apt-get", 'case "$*" in *download*python3-pip-whl*) touch pip.deb;; *) exit 1;; esac'
+    )
+    pip = "usr/share/python-wheels/pip-1-py3-none-any.whl/pip"
+    script(workshop.folder / "bin" / "dpkg", f"mkdir -p {pip}\ncat > {pip}/__main__.py <<'EOF'\n{PIP}EOF")
+    workshop.install(wheel(workshop))
+    tool = wheel(workshop)
+    assert (workshop.store.shelf / "bin" / "gauge").read_text() == "wheel"
+    assert [file.name for file in workshop.store.entry(tool).iterdir()] == ["gauge"]
+
+
+def test_a_python_without_any_pip_is_named(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_ensurepip(workshop, monkeypatch)
+    with pytest.raises(ToolchainError, match=r"python\S* has no ensurepip, and this machine has no apt-get"):
+        workshop.install(wheel(workshop))
+
+
+def without_ensurepip(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    system_programs(workshop.folder / "more", "rm")
+    monkeypatch.setenv("PATH", os.pathsep.join(str(workshop.folder / each) for each in ("bin", "more")))
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(workshop.folder / name))
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: None)
