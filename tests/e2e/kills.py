@@ -27,6 +27,7 @@ def main() -> None:
         rollout.init()
         moments = random.Random(given.seed)  # noqa: S311 (moments, not secrets)
         rollouts = KilledRollouts(rollout, given.tenants, moments)
+        rollouts.declare()
         for number in range(given.kills):
             print(f"{number + 1}: {rollouts.kill(number)}", flush=True)
         rollouts.complete()

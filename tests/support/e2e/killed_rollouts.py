@@ -56,7 +56,7 @@ class KilledRollouts:
         found = self.rollout.items("/api/v1/resourcequotas?limit=5000")
         return sum(each["spec"]["hard"].get(f"requests.{GPUMEM}") == str(mib) for each in found)
 
-    def declare(self, mib: int) -> None:
+    def declare(self, mib: int = _LEAST_MIB) -> None:
         self.rollout.workspace.reset()
         self.rollout.workspace.change(lambda config: enlarge(config, self.tenants, mib))
 
