@@ -6,9 +6,10 @@ The modules of this package declare small policies, which are easy to read and t
 the same requests as its parts:
 
 - It selects the namespaces of all its parts. If a part selects fewer namespaces, the part gets a condition.
-- The conditions of a part become variables, which the API server evaluates at most once, and only if an expression
-  reads them. An expression of the part is then `conditions ? expression : true` (or `[]` for patches). In CEL, an error
-  in the conditions is an error of the whole expression, so the API server denies the request as before.
+- The conditions of a part become variables. The API server evaluates a variable at most once, and only if an
+  expression reads the variable. An expression of the part is then `conditions ? expression : true` (or `[]` for
+  patches). In CEL, an error in the conditions is an error of the whole expression, so the API server denies the request
+  as before.
 """
 
 import re
@@ -29,7 +30,7 @@ _SAME = ("apiVersion", "kind", "paramKind", "failurePolicy", "reinvocationPolicy
 def merged(parts: Iterable[Manifest]) -> list[Manifest]:
     """Returns the policies with the names of `policy_of`, in the order of their first parts.
 
-    Raises ValueError if parts of one policy differ in what a policy has only once, or in a variable.
+    Raises ValueError if parts of one policy differ in a variable or in a field such as failurePolicy.
     """
     groups: dict[str, list[Manifest]] = {}
     for part in parts:

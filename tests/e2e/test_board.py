@@ -91,7 +91,7 @@ def test_the_board_shows_the_pools_and_sums_that_its_account_reads(real_cluster:
     assert (pool["promised_mib"], pool["advertised_mib"], pool["unpromised_mib"]) == (3000, 14000, 11000)
     assert "These numbers are old" not in found
     unknown = plugin.shown(real_cluster.kubeconfig, "who", "--system-namespace", SYSTEM)["unknown"]
-    assert f"{len(unknown)} facts" in found, unknown  # of the administrator, who may read everything
+    assert f"{len(unknown)} facts" in found, unknown  # `who` runs with the rights of the administrator
     assert TENANT not in found
 
 

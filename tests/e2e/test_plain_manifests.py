@@ -39,7 +39,7 @@ CHOSEN = re.compile(
     r"|Job .*\.controller-uid|Job .*\.batch\.kubernetes\.io/controller-uid"
     r"|.*\.clientConfig\.caBundle|.*\.clientConfig\.service\.port"
 )
-# The kinds whose objects only controllers write.
+# Only controllers write the objects of these kinds.
 MADE_BY_CONTROLLERS = {
     "ControllerRevision",
     "Endpoints",

@@ -12,7 +12,7 @@ import yaml
 from toolchain import release
 from toolchain.cluster.paths import TOOLCHAIN
 
-# What pip, npm, go and the release itself write without an index or without a compiler.
+# The messages of pip, npm, go and the release without an index or without a compiler.
 UNREACHABLE = (
     "Failed to establish a new connection",
     "NameResolutionError",

@@ -1,4 +1,4 @@
-"""Tests that a merged policy says the same as its parts."""
+"""Tests that a merged policy denies and changes the same requests as its parts."""
 
 from collections.abc import Mapping
 from typing import Any
