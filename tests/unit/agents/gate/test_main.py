@@ -235,7 +235,7 @@ def test_a_dry_run_follows_what_people_do_instead(roomy: Served) -> None:
 
 
 def test_a_pass_that_the_server_failed_starts_the_count_again(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("GET", "/api/v1/nodes", 410, "Expired", "too old", times=0)]
+    roomy.cluster.faults = [Fault("GET", "/api/v1/nodes?limit=", 410, "Expired", "too old", times=0)]
     failures = iter([0, 1, 0])
 
     def break_the_third_pass() -> None:
