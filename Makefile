@@ -19,7 +19,7 @@ USER_PATH := $(PATH)
 export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
 INSTALL := PATH="$(USER_PATH)" python3 toolchain/install.py
 NODE_TOOLS := $(if $(filter no,$(NODE)),,$(if $(filter Linux,$(shell uname -s)),node))
-BESIDE := compiler monitoring oracle# what some tests need besides
+BESIDE := certificates compiler monitoring oracle# what some tests need besides
 PYTHON := .venv/bin/python
 # With the bytecode of hundreds of modules kept, also where the shell says not to: without, each worker compiles them.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest -q
@@ -104,7 +104,7 @@ lint:
 bench: toolchain ## Measure previews, the policy pack, the settings, chart and rules of 1,000 nodes, and preflight of 2,000 pods
 	@$(PYTHON) -m tests.benchmarks $(value ARGS)
 	@$(PYTHON) -m tests.benchmarks.judged
-	@$(INSTALL) cluster && $(PYTHON) -m tests.benchmarks.preflight
+	@$(INSTALL) cluster certificates && $(PYTHON) -m tests.benchmarks.preflight
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$$GIVEN_STACK" $(if $(FROM),--from "$$GIVEN_FROM") $(if $(DAYS),--days $(DAYS))
@@ -138,7 +138,7 @@ lock: toolchain ## Write the three requirements*.lock from pyproject.toml
 toolchain: ## Install what previews and tests need
 	@$(INSTALL) preview
 cluster-toolchain: ## Install what the cluster tests need as well: a control plane, kwok, Kueue, a node
-	@$(INSTALL) preview cluster $(NODE_TOOLS)
+	@$(INSTALL) preview cluster certificates $(NODE_TOOLS)
 cluster: cluster-toolchain ## Start a throw-away cluster on this machine, with a real node; NODE=no without, for previews
 	@$(PYTHON) -m toolchain.cluster start $(if $(filter no,$(NODE)),--no-node)
 cluster-stop: toolchain ## End the throw-away cluster

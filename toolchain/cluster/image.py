@@ -124,19 +124,28 @@ def _python_layer() -> bytes:
             _add(tar, name, file.read_bytes(), modified=int(file.stat().st_mtime))
         for file in sorted(path for path in _TIME_ZONES.rglob("*") if path.is_file()):
             _add(tar, str(file).removeprefix("/"), file.read_bytes())
-        openssl = Path(shutil.which("openssl") or _OPENSSL)
+        openssl, settings = _openssl()
         _add(tar, str(_OPENSSL).removeprefix("/"), openssl.read_bytes(), executable=True)
-        settings = _openssl_folder(openssl) / "openssl.cnf"
-        _add(tar, str(settings).removeprefix("/"), settings.read_bytes())
+        _add(tar, str(_openssl_settings(openssl)).removeprefix("/"), settings.read_bytes())
         binaries = [python, openssl, *(file for file in modules if file.suffix == ".so")]
         for file in sorted(_shared_libraries(binaries)):
             _add(tar, str(file).removeprefix("/"), file.read_bytes(), executable=True)
     return content.getvalue()
 
 
-def _openssl_folder(openssl: Path) -> Path:
+def _openssl() -> tuple[Path, Path]:
+    """Returns the program openssl and its configuration file. The installer may have unpacked both."""
+    program = Path(os.path.realpath(shutil.which("openssl") or _OPENSSL))
+    unpacked = program.parent / "usr" / "bin" / "openssl"
+    if unpacked.exists():
+        return unpacked, program.parent / "etc" / "ssl" / "openssl.cnf"
+    return program, _openssl_settings(program)
+
+
+def _openssl_settings(openssl: Path) -> Path:
+    """Returns the path where the program looks for its configuration."""
     said = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
-    return Path(said.split('"')[1])
+    return Path(said.split('"')[1]) / "openssl.cnf"
 
 
 def _modules(library: Path) -> Iterator[Path]:

@@ -13,12 +13,15 @@ from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import DebianPackages, Dependencies
 
 APT = ("apt-get", "-o", "APT::Sandbox::User=root")
-# The script finds libraries and fonts relative to its own folder, so that the folder can have any path.
+# The script finds libraries, fonts and openssl's configuration relative to its own folder, so that the folder can have
+# any path.
 STARTER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 export PATH="$here/usr/bin:$PATH" LD_LIBRARY_PATH="{libraries}" FONTCONFIG_FILE="$here/fonts.conf"
+[ ! -e "$here/{openssl}" ] || export OPENSSL_CONF="$here/{openssl}"
 exec "$here/{program}" {arguments}"$@"
 """
+OPENSSL_SETTINGS = "etc/ssl/openssl.cnf"
 FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig>
@@ -54,7 +57,9 @@ def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> N
             (into / program).symlink_to(file)
             continue
         starter = into / program
-        starter.write_text(STARTER.format(libraries=libraries, program=file, arguments=recipe.arguments))
+        starter.write_text(
+            STARTER.format(libraries=libraries, program=file, arguments=recipe.arguments, openssl=OPENSSL_SETTINGS)
+        )
         starter.chmod(0o755)
     (into / "fonts.conf").write_text(FONTS)
 

@@ -335,6 +335,10 @@ def _compiler(_: InstallTarget) -> tuple[Tool, ...]:
     return (Tool(name="gcc", version="debian", platform="any", links=links, recipes=(packages,), skipped=skipped),)
 
 
+def _certificates(_: InstallTarget) -> tuple[Tool, ...]:
+    return _debian("openssl", ("openssl",), skipped="the local cluster, and servers with TLS")
+
+
 def _monitoring(_: InstallTarget) -> tuple[Tool, ...]:
     alone, alerts = Dependencies.NONE, "the alerts and the dashboard in Prometheus"
     return (
@@ -381,6 +385,7 @@ GROUPS: Mapping[str, Callable[[InstallTarget], tuple[Tool, ...]]] = {
     "pictures": _pictures,
     "browser": _browser,
     "compiler": _compiler,
+    "certificates": _certificates,
     "monitoring": _monitoring,
 }
 

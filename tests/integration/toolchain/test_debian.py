@@ -51,6 +51,19 @@ def test_the_program_finds_its_libraries_where_its_folder_is_now(machine: Path) 
     assert [*folder.glob("*.deb")] == []
 
 
+def test_openssl_reads_the_configuration_of_its_own_package(machine: Path) -> None:
+    script(
+        machine / "bin" / "dpkg",
+        f"""{DPKG}
+mkdir -p etc/ssl; touch etc/ssl/openssl.cnf
+printf '#!/bin/sh\\necho "$OPENSSL_CONF"\\n' > usr/lib/browser/run
+""",
+    )
+    folder = unpack(machine).rename(machine / "moved")
+    done = subprocess.run([folder / "browser"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{folder}/etc/ssl/openssl.cnf\n"
+
+
 def test_the_programs_own_arguments_come_before_the_users(machine: Path) -> None:
     recipe = replace(RECIPE, programs={"cc": "usr/lib/browser/run"}, arguments='--sysroot="$here" ')
     folder = unpack(machine, recipe)
