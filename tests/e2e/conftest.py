@@ -28,10 +28,16 @@ LANES = {
         "prod/test_interrupted_destroy",
         "prod/test_platform",
     ),
-    "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_installed_kueue"),
+    "queues": (
+        "test_frameworks",
+        "test_queue_settings",
+        "test_multikueue",
+        "test_installed_kueue",
+        "test_existing_cluster",
+    ),
     "start": ("api", ""),
-    "use": ("prod", "faults/test_control_plane"),
-    "placing": ("prod/test_placement", "prod/test_policy", "faults/test_node", "faults/test_agents"),
+    "use": ("prod", "faults/test_control_plane", "faults/test_node"),
+    "placing": ("test_day_on_an_existing_cluster", "prod/test_placement", "prod/test_policy", "faults/test_agents"),
     "faults": ("prod/test_watchdog", "faults"),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
