@@ -74,13 +74,13 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
 
     Raises EngineError if the rollout would take over existing objects of the cluster (docs/adr/0034).
 
-    `pulumi up` previews the stack again under the policy pack before the first change. Therefore the policy pack also
-    judges changes of the program that are newer than the operator's consent. `up` does not pass --skip-preview to
-    Pulumi, because the pack would then see the whole graph only after the changes. `up` does not pass --plan to Pulumi,
-    because --plan is experimental. With --plan, Pulumi fails at the first value that only the real cluster knows (the
-    uid of a Namespace). `up` only records the plan (docs/adr/0042).
+    `pulumi up` does not preview the stack again. The policy pack has judged the same program, settings and state in the
+    preview, because `up` stops if one of them has changed since then. `up` does not pass --plan to Pulumi, because
+    --plan is experimental. With --plan, Pulumi fails at the first value that only the real cluster knows (the uid of a
+    Namespace). `up` only records the plan (docs/adr/0042).
     """
     refuse_flags(flags, engine.environment, gated=True)
+    program = engine.program_files()
     declared, parts = settings.declared(engine.existing_stack_file())
     state = _recovered(engine, yes=yes)
     cluster = _cluster(engine)
@@ -95,7 +95,7 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     if any(each.op is not Op.SAME for each in ended.events.resources.values()):
         print(f"\n{preflight(engine, _width())}", flush=True)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
-    _refuse_a_later_change(engine, declared)
+    _refuse_a_later_change(engine, declared, program, state)
     return _apply(engine, flags, declared.cluster.system_namespace, ended, _recorded(engine, plan, state))
 
 
@@ -288,11 +288,23 @@ def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, clus
         )
 
 
-def _refuse_a_later_change(engine: Engine, previewed: StackSettings) -> None:
-    """Raises EngineError if the settings have changed since the preview, because the record would not name the new
-    objects."""
+def _refuse_a_later_change(
+    engine: Engine, previewed: StackSettings, program: Mapping[Path, tuple[int, int]], state: Deployment
+) -> None:
+    """Raises EngineError if the settings, the program or the state have changed since the preview.
+
+    After such a change, the policy pack would judge the stack only after the rollout, and the record would not name the
+    new objects.
+    """
     if settings.load_file(engine.existing_stack_file()) != previewed:
-        raise EngineError(f"{engine.stack_file.name} has changed since the preview; run make up again.")
+        changed = engine.stack_file.name
+    elif engine.program_files() != program:
+        changed = "The program"
+    elif rollout.saved_at(_stack(engine).export()) != rollout.saved_at(state):
+        changed = f"The state of {engine.stack}"
+    else:
+        return
+    raise EngineError(f"{changed} has changed since the preview; run make up again.")
 
 
 def _recorded(engine: Engine, plan: rollout.Plan, state: Deployment) -> Mapping[str, str]:
@@ -310,7 +322,7 @@ def _apply(
     engine: Engine, flags: Sequence[str], namespace: str, previewed: PreviewOutcome, environment: Mapping[str, str]
 ) -> int:
     """Applies the stack. Raises EngineError if the rollout waits for a Job, and no agent can run."""
-    given = (*GATED, "--suppress-progress", "--yes", *flags)
+    given = (*GATED, "--skip-preview", "--suppress-progress", "--yes", *flags)
     changed = (each.type for each in previewed.events.resources.values() if each.op in (Op.CREATE, Op.REPLACE))
     if _JOB_TYPE not in changed:
         return run.run_attended(engine, "up", *given, environment=environment)

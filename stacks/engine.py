@@ -79,6 +79,11 @@ class Engine:
             raise EngineError(f"{self.stack_file} is not there; begin with make new-stack STACK={self.stack}")
         return self.stack_file
 
+    def program_files(self) -> Mapping[Path, tuple[int, int]]:
+        """The Python files of the program and of the policy pack, with the time in ns and the size in bytes."""
+        found = [*self.root.glob("*.py"), *self.root.glob("[!.]*/**/*.py")]
+        return {file: (stat.st_mtime_ns, stat.st_size) for file in found for stat in (file.stat(),)}
+
     def select(self) -> None:
         """Creates the stack if the backend does not have it yet. Raises EngineError.
 

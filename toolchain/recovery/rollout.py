@@ -46,7 +46,7 @@ def write(stack: Stack, plan: Plan, before: Deployment) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as opened:
-        json.dump({"before": _saved_at(before), "plan": plan}, opened)
+        json.dump({"before": saved_at(before), "plan": plan}, opened)
         opened.flush()
         os.fsync(opened.fileno())
     fresh.replace(file)
@@ -62,13 +62,13 @@ def read(stack: Stack, now: Deployment) -> Plan | None:
     except FileNotFoundError:
         return None
     plan: Plan = record["plan"]
-    return plan if record["before"] == _saved_at(now) else None
+    return plan if record["before"] == saved_at(now) else None
 
 
 def remove(stack: Stack) -> None:
     path(stack).unlink(missing_ok=True)
 
 
-def _saved_at(deployment: Deployment) -> str:
+def saved_at(deployment: Deployment) -> str:
     """Returns the time at which Pulumi saved the state; empty for the state of a new stack."""
     return str((deployment.get("deployment") or {}).get("manifest", {}).get("time", ""))

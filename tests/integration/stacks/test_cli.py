@@ -166,10 +166,10 @@ def test_up_applies_what_was_accepted_and_confirmed(
     answer(monkeypatch, "yes\n")
     assert main(["up", "--stack", "prod", "--", "--refresh"], project) == 7
     gate = "--policy-pack policy --suppress-outputs"
-    previewed = re.sub(r"--save-plan \S+", "--save-plan PLAN", calls(project)[1])
-    assert [previewed, *calls(project)[2:]] == [
+    given = [call for call in calls(project) if not call.startswith("stack")]
+    assert [re.sub(r"--save-plan \S+", "--save-plan PLAN", call) for call in given] == [
         f"preview --stack prod {gate} --refresh --save-plan PLAN --json --non-interactive --color never",
-        f"up --stack prod {gate} --suppress-progress --yes --refresh",
+        f"up --stack prod {gate} --skip-preview --suppress-progress --yes --refresh",
     ]
     out = capsys.readouterr().out
     assert out.index("✅ gpu-tenancy accepts prod") < out.index(f"\nApply prod: {cluster}\nType yes to go on: ")
@@ -200,13 +200,22 @@ def test_up_writes_the_state_only_at_the_end_if_a_record_on_this_machine_names_e
     assert json.loads((project / ".state" / "prod.rollout.json").read_text())["plan"]["resourcePlans"]
 
 
-def test_up_applies_no_stack_file_that_has_changed_since_the_preview(
-    project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("edit", "changed"),
+    [
+        ("sed -i 's/gpumem_mib: 5000/gpumem_mib: 5001/' Pulumi.prod.yaml", "Pulumi.prod.yaml"),
+        ("echo '# newer' >> policy/rules.py", "The program"),
+        ('sed -i \'s/"resources"/"manifest": {"time": "later"}, &/\' .toolchain/bin/pulumi', "The state of prod"),
+    ],
+)
+def test_up_applies_nothing_that_has_changed_since_the_preview(
+    edit: str, changed: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    edit = f"sed -i 's/gpumem_mib: 5000/gpumem_mib: 5001/' {project}/Pulumi.prod.yaml"
-    engine(project, f"[ $1 = preview ] && {{ {edit}; echo '{ACCEPTED}'; }}; exit 0")
+    (project / "policy").mkdir()
+    (project / "policy" / "rules.py").touch()
+    engine(project, f"[ $1 = preview ] && {{ (cd {project}; {edit}); echo '{ACCEPTED}'; }}; exit 0")
     assert main(["up", "--stack", "prod", "--yes"], project) == 1
-    assert capsys.readouterr().err == "Pulumi.prod.yaml has changed since the preview; run make up again.\n"
+    assert capsys.readouterr().err == f"{changed} has changed since the preview; run make up again.\n"
     assert not any(call.startswith("up") for call in calls(project))
 
 
