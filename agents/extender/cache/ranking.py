@@ -13,13 +13,23 @@ from tenancy.devices.fragmentation import PodMix
 _MOST = 32
 
 
+class _Costs(dict[str, float]):
+    """The costs of one request by node. `cost_of` computes each cost that is missing."""
+
+    cost_of: Callable[[str], float]
+
+    def __missing__(self, node: str) -> float:
+        cost = self[node] = self.cost_of(node)
+        return cost
+
+
 class Ranking:
     """Caches the cost of each request on each node. Code that changes a node must call `changed`."""
 
     def __init__(self, scoring: Scoring) -> None:
         self.choose: Chooser = best_fit
         self._scoring = scoring
-        self._costs: dict[tuple[MemoryRequest, object], dict[str, float]] = {}
+        self._costs: dict[tuple[MemoryRequest, object], _Costs] = {}
         self._changed: set[str] = set()
 
     def learn(self, usual: Iterable[MemoryRequest]) -> None:
@@ -47,8 +57,7 @@ class Ranking:
         `own` seats can use the same costs.
         """
         costs = self._remembered((request, frozenset(own.items())))
-        for name in [name for name in names if name not in costs]:
-            costs[name] = self._cost(left(name), request)
+        costs.cost_of = lambda name: self._cost(left(name), request)
         found = [*map(costs.__getitem__, names)]
         least = min(found, default=math.inf)
         # With 1,000 nodes, a list is faster here than a generator.
@@ -64,13 +73,13 @@ class Ranking:
 
         return min(nodes, key=order, default=None)
 
-    def _remembered(self, pod: tuple[MemoryRequest, object]) -> dict[str, float]:
+    def _remembered(self, pod: tuple[MemoryRequest, object]) -> _Costs:
         """Returns the cached costs of the pod by node, without the nodes that have changed."""
         for known in self._costs.values():
             for node in self._changed:
                 known.pop(node, None)
         self._changed.clear()
-        costs = self._costs[pod] = self._costs.pop(pod, {})
+        costs = self._costs[pod] = self._costs.pop(pod, _Costs())
         if len(self._costs) > _MOST:
             del self._costs[next(iter(self._costs))]
         return costs
