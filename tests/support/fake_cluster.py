@@ -80,8 +80,8 @@ class FakeCluster:
     history: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     happened: threading.Condition = field(default_factory=threading.Condition)
     watches_last: bool = False
-    watching: int = 0
     watches_ended: int = 0  # The number of calls of the method `end_open_watches`.
+    read: dict[object, int] = field(default_factory=dict)  # For each open watch, the events that its client has read.
 
     def add_node(self, name: str = "k8s-node1", labels: Mapping[str, str] = LABELS, **amounts: str) -> None:
         keys = {"gpumem": NAMES.gpumem, "gpu_count": NAMES.gpu_count}
@@ -130,9 +130,18 @@ class FakeCluster:
             self.history.append((path, {"type": kind, "object": json.loads(json.dumps(found))}))
             self.happened.notify_all()
 
+    @property
+    def watching(self) -> int:
+        return len(self.read)
+
     def await_watches(self, number: int) -> None:
         with self.happened:
             assert self.happened.wait_for(lambda: self.watching == number, timeout=60), self.watching
+
+    def await_read(self) -> None:
+        """Waits until the clients of all open watches have read all events. The clients must be in this process."""
+        with self.happened:
+            assert self.happened.wait_for(lambda: set(self.read.values()) <= {len(self.history)}, timeout=60), self.read
 
     def end_watches(self) -> None:
         with self.happened:
@@ -143,6 +152,7 @@ class FakeCluster:
         return self.now or datetime.now(UTC)
 
     def end_open_watches(self) -> None:
+        self.await_read()
         with self.happened:
             self.watches_ended += 1
             self.happened.notify_all()
@@ -152,17 +162,19 @@ class FakeCluster:
     ) -> Generator[dict[str, Any]]:
         end, version, told = time.monotonic() + int(query["timeoutSeconds"]), int(query["resourceVersion"]), 0
 
-        ended = self.watches_ended
+        ended, watch = self.watches_ended, object()
 
         def left() -> float:
             return min(end - time.monotonic(), reader_waits()) if ended == self.watches_ended else 0.0
 
         with self.happened:
-            self.watching += 1
+            self.read[watch] = told
             self.happened.notify_all()
         try:
             while self.watches_last and left() > 0:
                 with self.happened:
+                    self.read[watch] = told
+                    self.happened.notify_all()
                     while len(self.history) == told and self.watches_last and left() > 0:
                         self.happened.wait(timeout=left())
                     news = self.history[told:]
@@ -176,7 +188,7 @@ class FakeCluster:
                         yield event
         finally:
             with self.happened:
-                self.watching -= 1
+                del self.read[watch]
                 self.happened.notify_all()
 
     @property
