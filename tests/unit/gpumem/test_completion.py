@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpumem import arguments, cluster_names, completion
+from tests.support.informing import PATIENCE_SECONDS
 from tests.support.kubectl import FakeApi, api, device_slice, node, pod
 
 
@@ -33,7 +34,9 @@ def cluster() -> Reached:
     return answer
 
 
-def completed(line: str, found: Reached | None = None, directive: str = ":4") -> list[str]:
+def completed(
+    line: str, found: Reached | None = None, directive: str = ":4", seconds: float = PATIENCE_SECONDS
+) -> list[str]:
     source = found or cluster()
 
     def reach(flags: list[str]) -> Any:
@@ -41,7 +44,7 @@ def completed(line: str, found: Reached | None = None, directive: str = ":4") ->
         return source
 
     def names(argument: str, begun: str, given: Mapping[str, Sequence[str]]) -> list[str]:
-        return cluster_names.find(argument, begun, given, reach, seconds=0.2)
+        return cluster_names.find(argument, begun, given, reach, seconds)
 
     *shown, last = completion.candidates(line.split(" "), arguments.parser(), names)
     assert last == directive
@@ -107,7 +110,7 @@ def test_after_an_error_nothing_is_completed_and_nothing_is_printed(capsys: pyte
 
 def test_a_slow_cluster_gives_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
     found = cluster()
-    monkeypatch.setattr(found, "get", lambda path: time.sleep(5), raising=False)
+    monkeypatch.setattr(found, "get", lambda path: time.sleep(PATIENCE_SECONDS), raising=False)
     began = time.monotonic()
-    assert completed("who --pool ", found) == []
-    assert time.monotonic() - began < 2
+    assert completed("who --pool ", found, seconds=0.2) == []
+    assert time.monotonic() - began < PATIENCE_SECONDS
