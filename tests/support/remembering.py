@@ -1,7 +1,6 @@
 """Runs a real Prometheus with a history that the test chooses."""
 
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -10,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
+from toolchain.cluster.process import free_ports
 
 
 @contextmanager
@@ -23,8 +24,7 @@ def prometheus(folder: Path, history: Iterable[str]) -> Iterator[str]:
     blocks = (promtool, "tsdb", "create-blocks-from", "openmetrics", long, "history", "data")
     subprocess.run(blocks, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     (folder / "prometheus.yml").write_text("{}")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     arguments = (
         "--config.file=prometheus.yml",
         "--storage.tsdb.path=data",

@@ -1,6 +1,5 @@
 """Runs the exporter as a process that connects to a fake cluster over TLS."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from tests.support.api_server import ServedOverTls
 from tests.support.fake_cluster import SYSTEM
 from toolchain.cluster.fake_nvml import FakeNvml
+from toolchain.cluster.process import free_ports
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,7 @@ class Shipped:
 
 @contextmanager
 def shipped_exporter(served: ServedOverTls, zipapp: Path, nvml: FakeNvml) -> Iterator[Shipped]:
-    with socket.create_server(("", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     environ = {
         "PORT": str(port),
         "INTERVAL_SECONDS": "1",

@@ -3,7 +3,6 @@ requests.
 """
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -51,6 +50,7 @@ from tests.support.paths import ROOT
 from tests.support.rights import Call, Right, call, granted
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
+from toolchain.cluster.process import free_ports
 
 FREE_MIB = 8192
 CARD = f"device GPU-1 {15360 * MIB} {FREE_MIB * MIB} {7168 * MIB}"
@@ -165,13 +165,12 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         pytest.skip("NO C COMPILER: what the exporter may do is not held against what it does")
     fake_nvml.build(nvml.folder)
     nvml.show(CARD)
-    with socket.create_server(("", 0)) as probe:
-        port = str(probe.getsockname()[1])
+    (port,) = free_ports(1)
     given = {
         **environment(dict(graph.one("DaemonSet").inputs)),
         **busy.environ(),
         **nvml.environ,
-        "PORT": port,
+        "PORT": str(port),
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()

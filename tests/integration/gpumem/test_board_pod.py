@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +30,7 @@ from tests.support.fixtures import LOADED_SECONDS
 from tests.support.given import CLUSTER, CODE, declared
 from tests.support.kubectl import EXPORTERS, FakeApi
 from tests.support.rights import call, granted
+from toolchain.cluster.process import free_ports
 
 SPEC = BoardSpec(ingress=IngressSpec(namespace="ingress-nginx", pod_labels={"app": "proxy"}))
 ARGS = BoardArgs(spec=SPEC, cluster=CLUSTER, code=CODE, frameworks=[FrameworkName.JOB])
@@ -107,17 +107,11 @@ def until_it_serves(url: str, process: "subprocess.Popen[str]") -> None:
     raise AssertionError(process.stderr.read())
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("named", [False, True], ids=["sums", "names"])
 def test_the_board_of_a_pod_shows_names_only_where_the_operator_allows_it(
     archive: Path, certificates: Path, tmp_path: Path, named: bool
 ) -> None:
-    cluster, port = Answers(), free_port()
+    cluster, (port,) = Answers(), free_ports(1)
     cluster.api = sample()
     settings = {"LEDGER_NAMESPACE": SYSTEM, "PORT": str(port), "SHOW_PODS": json.dumps(named)}
     with measured(cluster.api), served_over_tls(cluster, certificates, tmp_path / "account") as served:

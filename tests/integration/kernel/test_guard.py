@@ -1,6 +1,5 @@
 """Tests the guard on real processes in real control groups. Only the API server is a fake."""
 
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from tenancy import names
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.api_server import ServedOverTls
 from tests.support.paths import ROOT
+from toolchain.cluster.process import free_ports
 
 TOTAL_MIB, LIMIT_MIB, BY_REQUEST = 1024, 537, 869
 GUARDED = guarded_oom_score_adj(LIMIT_MIB, TOTAL_MIB)
@@ -86,8 +86,7 @@ def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
     protected, disposable = Pod("llm", group), Pod("vm", group)
     served.cluster.pods += [protected.manifest("critical"), disposable.manifest("disposable")]
     served.cluster.watches_last = True
-    with socket.create_server(("", 0)) as probe:
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     environ = {
         **served.environ(),
         "PORT": str(port),

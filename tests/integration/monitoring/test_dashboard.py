@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -30,6 +29,7 @@ from tenancy import names
 from tenancy.units import MIB
 from tests.support.exporters import card, device_reader
 from tests.support.given import CLUSTER, LEDGER, SYSTEM
+from toolchain.cluster.process import free_ports
 
 ARGS = AlertsArgs(
     spec=AlertsSpec(),
@@ -88,8 +88,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if program is None:
         pytest.skip("prometheus is not installed: the dashboard is NOT tested (make integration installs it)")
     folder = tmp_path_factory.mktemp("prometheus")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     with (
         MetricsServer(0, device_reader(USE, registry=REGISTRY)) as exporter,
         ThreadingHTTPServer(("127.0.0.1", 0), KubeStateMetrics) as state,
