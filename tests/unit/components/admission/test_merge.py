@@ -15,7 +15,7 @@ from components.admission.policy import (
     validating,
 )
 from components.base.manifest import Manifest
-from tenancy.policy_names import DEVICE_HIDE, GPU_BUDGET, GPU_COUNT_USE, GPU_TENANTS, MIRROR_PODS, PLACE_SEATED
+from tenancy.policy_names import CAPACITY_WRITERS, DEVICE_HIDE, GPU_BUDGET, GPU_COUNT_USE, GPU_TENANTS, PLACE_SEATED
 
 MOST_CODE_POINTS = 100_000
 MANY = [f"a-tenant-with-a-name-{number:05}" for number in range(10_000)]
@@ -110,7 +110,7 @@ def test_ten_thousand_namespaces_are_in_as_many_expressions_as_it_takes(namespac
 
 
 def test_a_policy_that_is_no_part_stays_as_it_is() -> None:
-    alone = part(MIRROR_PODS, outside_namespaces(), {"is-a-mirror": "mirror"}, {"false": "no"})
+    alone = part(CAPACITY_WRITERS, outside_namespaces(), {"is-a-mirror": "mirror"}, {"false": "no"})
     assert merged([alone]) == [alone]
 
 
