@@ -48,7 +48,9 @@ def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> N
     console.run(
         "dpkg -x", ["sh", "-ec", 'for package in *.deb; do dpkg -x "$package" .; rm "$package"; done'], log, cwd=into
     )
-    folders = sorted({str(file.parent.relative_to(into)) for file in into.glob("usr/lib/**/*.so*")})
+    # Some packages have their libraries in lib, which is a link to usr/lib in an installed system.
+    found = [file for folder in ("lib", "usr/lib") for file in into.glob(f"{folder}/**/*.so*")]
+    folders = sorted({str(file.parent.relative_to(into)) for file in found})
     libraries = os.pathsep.join(f"$here/{folder}" for folder in folders)
     for program, pattern in recipe.programs.items():
         own = (file for file in into.glob(pattern) if file.resolve().is_relative_to(into.resolve()))

@@ -21,8 +21,8 @@ APT = """case "$*" in
   *) exit 1;;
 esac
 """
-DPKG = """mkdir -p usr/lib/browser usr/lib/x86
-touch usr/lib/x86/libx.so.1
+DPKG = """mkdir -p usr/lib/browser usr/lib/x86 lib/x86
+touch usr/lib/x86/libx.so.1 lib/x86/liby.so.1
 printf '#!/bin/sh\\necho "$1 $LD_LIBRARY_PATH"\\n' > usr/lib/browser/run
 chmod +x usr/lib/browser/run
 """
@@ -47,7 +47,7 @@ def unpack(machine: Path, recipe: DebianPackages = RECIPE) -> Path:
 def test_the_program_finds_its_libraries_where_its_folder_is_now(machine: Path) -> None:
     folder = unpack(machine).rename(machine / "moved")
     done = subprocess.run([folder / "browser", "hello"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"hello {folder}/usr/lib/x86\n"
+    assert done.stdout == f"hello {folder}/lib/x86:{folder}/usr/lib/x86\n"
     assert [*folder.glob("*.deb")] == []
 
 
