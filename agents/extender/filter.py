@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from agents.extender.cache.answers import FilterAnswer
-from agents.extender.cache.cache import RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo, Shortage
 from agents.extender.cache.pod_info import (
@@ -18,6 +18,7 @@ from agents.extender.cache.pod_info import (
     PodInfo,
     PodState,
 )
+from agents.extender.cache.state import RESERVE_SECONDS
 from agents.extender.disruptions import BudgetsByNamespace, DisruptionBudgetReader, disruptions_of
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
 from agents.extender.preemption import UNLIMITED, Disruptions

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agents.extender.cache.answers import FilterAnswer
-from agents.extender.cache.cache import NOMINATED_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu, holder_of
+from agents.extender.cache.state import NOMINATED_SECONDS
 from agents.extender.filter import CachedRequest, PlacementVerbs, RequestCache
 from agents.extender.hold import SeatHolds
 from agents.extender.protocol import FilterRequest, PreemptRequest, Victims

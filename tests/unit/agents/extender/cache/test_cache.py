@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from agents.extender.cache.answers import FilterAnswer, NotAssumed
-from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.snapshot import DeviceDrift, Drift
+from agents.extender.cache.state import MEASURED_SECONDS, RESERVE_SECONDS
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support.devices import bound, cache_of, inventory, take
 

@@ -11,10 +11,11 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.snapshot import Drift
+from agents.extender.cache.state import MEASURED_SECONDS, RESERVE_SECONDS
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support import search
 from tests.support.devices import bound, inventory

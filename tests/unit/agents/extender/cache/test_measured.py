@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.cache.cache import MEASURED_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.measured import ReadingRefresher
+from agents.extender.cache.state import MEASURED_SECONDS
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import LostDevice, Trouble

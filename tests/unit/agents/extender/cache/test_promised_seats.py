@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 
-from agents.extender.cache.cache import RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState
 from agents.extender.cache.seats import KeptSeats
+from agents.extender.cache.state import RESERVE_SECONDS
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.plan import absent_seats
 from tenancy.ledger import Ledger, Pool, Seat

@@ -3,9 +3,10 @@
 import pytest
 
 from agents.extender.cache.answers import NotAssumed
-from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
+from agents.extender.cache.state import NOMINATED_SECONDS, RESERVE_SECONDS
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB
