@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -95,8 +94,7 @@ def notes(changelog: str, version: str) -> str:
 def use(release: Release, empty: Path) -> None:
     """Uses each artifact in an empty folder. Writes the SDKs and the SBOM, which need the installed wheel."""
     for part in ("gpu-tenancy-template", "gpu-tenancy-policy", plugin.NAME):
-        with tarfile.open(f"{release.named(part)}.tar.gz") as archive:
-            archive.extractall(empty, filter="data")
+        shutil.unpack_archive(f"{release.named(part)}.tar.gz", empty)
     version = f"{plugin.NAME} {release.version}\n"
     _expect(version, empty, str(empty / f"{plugin.NAME}-{release.version}" / plugin.NAME), "--version")
     project = empty / "gpus"
@@ -115,8 +113,7 @@ def use(release: Release, empty: Path) -> None:
         _run(empty, "pulumi", "package", "gen-sdk", str(schema), "--language", language, "--out", str(empty / "sdk"))
         shutil.copytree(empty / "sdk" / language, made)
         complete(made, language)
-        with tarfile.open(_archived(made)) as archive:
-            archive.extractall(empty / "sdks", filter="data")
+        shutil.unpack_archive(_archived(made), empty / "sdks")
         uses(empty, empty / "sdks" / made.name)
     inspected = json.loads(_run(project, str(installed / "python"), "-m", "pip", "inspect"))
     (release.folder / SBOM).write_text(json.dumps(sbom(release.version, inspected["installed"]), indent=1) + "\n")

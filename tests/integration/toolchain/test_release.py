@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.environments import environments_by_uv
 from toolchain import release
 from toolchain.cluster.paths import TOOLCHAIN
 
@@ -31,8 +32,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = tmp_path_factory.mktemp("site")
     (site / "index.html").write_text("<!doctype html>")  # tests/integration/docs/test_site.py builds the real site
     folder = tmp_path_factory.mktemp("release") / "made"
+    python = environments_by_uv(tmp_path_factory.mktemp("python"))
     try:
-        release.main(folder, "", site)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in python.items():
+                patch.setenv(name, value)
+            release.main(folder, "", site)
     except release.ReleaseError as error:
         if any(each in str(error) for each in UNREACHABLE):
             pytest.skip(f"NO PACKAGE INDEX can be reached; a release is NOT built: {error}")
