@@ -288,7 +288,8 @@ class Informer:
         watches = Watches(self.api, self.clock, self.lists())
         began = self.heard_at = self.clock.monotonic()
         try:
-            while self._is_ready() and not self.relist_wanted.is_set():
+            # A call of `stop` before `clear` has left only `_stopped`.
+            while not self._stopped and self._is_ready() and not self.relist_wanted.is_set():
                 self._apply_all(watches.take(_TAKE_SECONDS))
                 if self.clock.monotonic() - began > STEADY_SECONDS:
                     self._failures = 0

@@ -206,6 +206,20 @@ def test_nothing_is_listed_before_it_is_ready(nodes: Nodes) -> None:
         assert max(waits) < 1
 
 
+def test_a_stop_just_before_a_list_ends_the_informer(nodes: Nodes) -> None:
+    def ready() -> bool:
+        if not nodes.lists:
+            nodes.informer.stop()
+        return True
+
+    nodes.informer.ready = ready
+    nodes.cluster.watches_last = True
+    thread = threading.Thread(target=nodes.informer.run, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+
+
 def test_the_server_is_heard_by_lists_bookmarks_and_watches_that_it_opens(nodes: Nodes) -> None:
     with running(nodes.informer, nodes.cluster):
         nodes.await_applied()
