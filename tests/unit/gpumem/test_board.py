@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from agents.kube.client import ApiError, Object
 from agents.kube.pods import PODS
 from agents.runtime.http_message import HttpRequest
-from gpumem import cli, draw, draw_board
+from gpumem import board_server, cli, draw, draw_board
 from gpumem.board import Board, without_names
 from gpumem.board_server import BoardPage
 from gpumem.draw_board import board_page
 from tests.support import board as sampled
 from tests.support.board import read, sample
+from tests.support.informing import PATIENCE_SECONDS
 from tests.support.kubectl import FakeApi, api, pod
 from tests.support.paths import ROOT
 
@@ -374,7 +375,10 @@ def test_readers_cause_no_reading() -> None:
     assert given_boards.calls == 1
 
 
-def test_the_board_reads_the_cluster_only_for_readers_and_the_first_of_them_gets_new_numbers() -> None:
+def test_the_board_reads_the_cluster_only_for_readers_and_the_first_of_them_gets_new_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board_server, "_PATIENCE_SECONDS", PATIENCE_SECONDS)
     given_boards, now = Given(read(sample())), [0.0]
     page = BoardPage(read=given_boards, path="/secret/", seconds=0, clock=lambda: now[0])
     now[0] = 1.0
