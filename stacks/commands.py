@@ -308,8 +308,13 @@ def _refuse_a_later_change(
 
 
 def _recorded(engine: Engine, plan: rollout.Plan, state: Deployment) -> Mapping[str, str]:
-    """Records the plan of the rollout, and returns the environment variables of the rollout (docs/adr/0042)."""
+    """Records the plan of the rollout, and returns the environment variables of the rollout (docs/adr/0042).
+
+    Raises EngineError if another rollout has begun since the preview, because the record of that rollout would be lost.
+    """
     stack = _stack(engine)
+    if rollout.read(stack, state) is not None:
+        raise EngineError(f"Another rollout of {engine.stack} has begun since the preview; run make up again.")
     rollout.write(stack, plan, state)
     return rollout.environment(stack, plan, state)
 

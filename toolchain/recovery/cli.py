@@ -1,6 +1,7 @@
 """Runs the pinned Pulumi CLI on one stack."""
 
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +13,8 @@ from typing import Any
 
 # Linux limits a command line to 2 MiB, and a URN has about 100 bytes.
 _MOST_TARGETS = 2000
+# Source: github.com/pulumi/pulumi/pkg/v3/backend/diy (lock.go, backend.go).
+_LOCKED, _EXISTS = "the stack is currently locked by", "already exists"
 
 
 class CliError(Exception):
@@ -57,6 +60,25 @@ class Stack:
         targets = [f"--target={urn}" for urn in urns]
         self._run(command, "--yes", "--skip-preview", "--suppress-outputs", "--suppress-progress", *targets)
 
+    def lock_holder(self) -> str | None:
+        """Returns the runs that have locked the stack, or None. Raises CliError.
+
+        Pulumi has no command that reads the locks. It refuses to give a stack the name of an existing stack, but
+        locks the stack first.
+        """
+        try:
+            self._run("stack", "rename", self.name)
+        except CliError as error:
+            if _LOCKED in str(error):
+                return ", ".join(re.findall("created by (.+)", str(error)))
+            if _EXISTS not in str(error):
+                raise
+        return None
+
+    def select(self) -> None:
+        """Creates the stack in its backend if it is missing. Raises CliError."""
+        self._run("stack", "select", "--create")
+
     def init(self) -> None:
         """Creates the stack in its backend. Raises CliError."""
         self._run("stack", "init")
@@ -95,3 +117,13 @@ def scratch_copy(stack: Stack, deployment: Mapping[str, Any]) -> Iterator[Stack]
         copy.init()
         copy.replace(deployment)
         yield copy
+
+
+@contextmanager
+def in_project(stack: Stack, project: str) -> Iterator[Stack]:
+    """Yields the stack of the same name in another project of the same backend. Creates this stack if it is missing."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "Pulumi.yaml").write_text(f"name: {project}\nruntime: yaml\n", encoding="utf-8")
+        other = Stack(stack.name, Path(folder), stack.environment, stack.program)
+        other.select()
+        yield other

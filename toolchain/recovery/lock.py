@@ -15,7 +15,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-SCHEME = "file://"
+_SCHEME = "file://"
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,15 @@ def remove_torn_attributes(backend: str, project: str, stack: str) -> None:
             file.unlink()
 
 
-def backend_folder(backend: str) -> Path | None:
-    """Returns the folder of a `file://` backend, and None for another backend."""
-    if not backend.startswith(SCHEME):
-        return None
-    return Path(backend.removeprefix(SCHEME).partition("?")[0]).expanduser()
+def is_folder(backend: str) -> bool:
+    """Returns True for a `file://` backend."""
+    return backend.startswith(_SCHEME)
 
 
 def _root(backend: str) -> Path | None:
-    folder = backend_folder(backend)
-    return folder / ".pulumi" if folder else None
+    if not is_folder(backend):
+        return None
+    return Path(backend.removeprefix(_SCHEME).partition("?")[0]).expanduser() / ".pulumi"
 
 
 def _user() -> str:

@@ -5,6 +5,7 @@ The recovery works on a copy of the state. At the end, the copy replaces the sta
 can run the recovery again if it is killed.
 """
 
+import shlex
 import sys
 import time
 from collections import Counter
@@ -14,7 +15,7 @@ import yaml
 
 from toolchain.recovery import rollout, state
 from toolchain.recovery.cli import Stack, scratch_copy
-from toolchain.recovery.lock import locks, remove_torn_attributes
+from toolchain.recovery.lock import is_folder, locks, remove_torn_attributes
 from toolchain.recovery.state import Deployment, Operation
 
 DELETION_SECONDS = 300
@@ -42,7 +43,8 @@ def recover(stack: Stack, confirm: Callable[[], None]) -> Deployment:
         print(f"{stack.name}: unlocked")
     if after is not None:
         stack.replace(after)
-    rollout.remove(stack)
+    if plan is not None:
+        rollout.remove(stack)
     return before if after is None else stack.export()
 
 
@@ -56,11 +58,24 @@ def is_locked_by_the_dead(stack: Stack) -> bool:
     held = locks(stack.backend, project, stack.name)
     for lock in held:
         if not lock.is_stale:
-            cancel = f"PULUMI_BACKEND_URL={stack.backend} .toolchain/bin/pulumi cancel --stack {stack.name}"
-            raise RecoveryError(f"{stack.name} is in use by {lock}. Wait; or, if you know that it is gone: {cancel}")
+            raise _in_use(stack, str(lock))
     if held:
         remove_torn_attributes(stack.backend, project, stack.name)
     return bool(held)
+
+
+def _refuse_if_in_use(stack: Stack) -> None:
+    """Raises RecoveryError if a backend that is no folder has a lock of the stack. The process of such a lock can run
+    on any machine."""
+    holder = None if is_folder(stack.backend) else stack.lock_holder()
+    if holder:
+        raise _in_use(stack, holder)
+
+
+def _in_use(stack: Stack, holder: str) -> RecoveryError:
+    backend = shlex.quote(stack.backend)
+    cancel = f"PULUMI_BACKEND_URL={backend} .toolchain/bin/pulumi cancel --stack {stack.name}"
+    return RecoveryError(f"{stack.name} is in use by {holder}. Wait; or, if you know that it is gone: {cancel}")
 
 
 def _put_right(stack: Stack, before: Deployment, plan: rollout.Plan | None, confirm: Callable[[], None]) -> Deployment:
@@ -68,6 +83,7 @@ def _put_right(stack: Stack, before: Deployment, plan: rollout.Plan | None, conf
 
     `plan` is the plan of a rollout that was killed before it saved its state.
     """
+    _refuse_if_in_use(stack)
     every = state.interrupted(before) if plan is None else state.planned(plan, before)
     operations = [operation for operation in every if operation.is_of_kubernetes]
     if not operations:
@@ -86,6 +102,7 @@ def _put_right(stack: Stack, before: Deployment, plan: rollout.Plan | None, conf
             if state.is_half_installed(found, each)
         ]
         if half_installed:
+            _refuse_if_in_use(stack)  # A run that had only begun has locked the stack by now.
             copy.replace(settled)
             copy.destroy(half_installed)
             after = copy.export()

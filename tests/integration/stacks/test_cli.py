@@ -1,5 +1,7 @@
 """Tests the commands of `python -m stacks`. A script replaces the Pulumi CLI."""
 
+import base64
+import gzip
 import io
 import json
 import os
@@ -77,19 +79,26 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def engine(project: Path, script: str, select: str = "", state: Sequence[object] = (), **steps: str) -> None:
-    """`steps` has the planned step of each ResourceQuota, by its namespace."""
+    """`steps` has the planned step of each ResourceQuota, by its namespace. The file `record` is the stack with the
+    record of the rollout.
+    """
     deployment = json.dumps({"deployment": {"resources": state}})
     plans = {urn("ResourceQuota", name): quota_plan(name, step) for name, step in steps.items()}
     plan = json.dumps({"resourcePlans": plans})
     path = project / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        f'#!/bin/sh\n[ "$1" = -C ] && {{ {select or ":"}; exit; }}\necho "$*" >> {project}/calls\n'
+        f'#!/bin/sh\n[ "$1" = -C ] && {{ {select or ":"}; exit; }}\n'
+        f"if grep -qs gpu-tenancy-rollouts Pulumi.yaml; then\n"
+        f'  [ "$2" = import ] && cat > {project}/record\n'
+        f'  [ "$2" = export ] && cat {project}/record || :\n'
+        f'  exit\nfi\necho "$*" >> {project}/calls\n'
         f'[ "$1 $2" = "stack export" ] && {{ echo \'{deployment}\'; exit; }}\n'
         f'all="$*"; file=${{all##*--save-plan }}\n[ "$file" = "$all" ] || echo \'{plan}\' > "${{file%% *}}"\n'
         f"{script}\n"
     )
     path.chmod(0o755)
+    (project / "record").write_text('{"deployment": {}}')
 
 
 def quota_plan(namespace: str, step: str) -> dict[str, object]:
@@ -180,11 +189,12 @@ def test_up_applies_what_was_accepted_and_confirmed(
     [
         ({}, "tts", "true"),
         ({"PULUMI_SKIP_CHECKPOINTS": "false"}, "tts", "false"),
-        ({"PULUMI_BACKEND_URL": "s3://states"}, "tts", "unset"),
+        ({"PULUMI_BACKEND_URL": "s3://states"}, "tts", "true"),
+        ({"PULUMI_BACKEND_URL": "https://api.pulumi.com"}, "tts", "unset"),
         ({}, "04da6b54-80e4-46f7-96ec-b56ff0331ba9", "unset"),
     ],
 )
-def test_up_writes_the_state_only_at_the_end_if_a_record_on_this_machine_names_every_object(
+def test_up_writes_the_state_only_at_the_end_if_a_record_names_every_object(
     variables: dict[str, str], namespace: str, checkpoints: str, project: Path, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue("cluster")
@@ -197,7 +207,18 @@ def test_up_writes_the_state_only_at_the_end_if_a_record_on_this_machine_names_e
     engine(project, f"{script}\n[ $1 = preview ] && echo '{ACCEPTED}'; exit 0", **{namespace: "create"})
     assert main(["up", "--stack", "prod", "--yes"], project) == 0
     assert (project / "skips").read_text() == f"{checkpoints}\n"
-    assert json.loads((project / ".state" / "prod.rollout.json").read_text())["plan"]["resourcePlans"]
+    assert ("plan" in (project / "record").read_text()) is ("https" not in str(variables))
+
+
+def test_up_does_not_overwrite_the_record_of_a_rollout_that_has_begun_since_the_preview(
+    project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = base64.b64encode(gzip.compress(b"{}")).decode()
+    other = json.dumps({"deployment": {"resources": [{"outputs": {"before": "", "plan": packed}}]}})
+    engine(project, f"[ $1 = preview ] && {{ echo '{other}' > {project}/record; echo '{ACCEPTED}'; }}; exit 0")
+    assert main(["up", "--stack", "prod", "--yes"], project) == 1
+    assert capsys.readouterr().err == "Another rollout of prod has begun since the preview; run make up again.\n"
+    assert (project / "record").read_text() == f"{other}\n"
 
 
 @pytest.mark.parametrize(

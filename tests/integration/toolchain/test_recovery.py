@@ -1,15 +1,18 @@
-"""Tests the recovery of locked stacks. A script replaces the Pulumi CLI."""
+"""Tests the recovery of locked stacks. In most tests, a script replaces the Pulumi CLI."""
 
 import json
 import os
 import subprocess
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.pulumi_state import HERE, deployment, quota
 from tests.support.scripts import script
+from toolchain.cluster.paths import TOOLCHAIN
+from toolchain.recovery import rollout
 from toolchain.recovery.cli import CliError, Stack
 from toolchain.recovery.lock import Lock
 from toolchain.recovery.recover import RecoveryError, recover
@@ -42,6 +45,10 @@ def prod(tmp_path: Path) -> Stack:
     return Stack("prod", tmp_path, {**os.environ, "PULUMI_BACKEND_URL": f"file://{tmp_path}"}, pulumi)
 
 
+# The state of the stack, and the record of its last rollout.
+READS = ["stack export", "stack select", "stack export"]
+
+
 def never() -> None:
     raise AssertionError("nothing was interrupted")
 
@@ -59,13 +66,13 @@ def calls(stack: Stack) -> list[str]:
 
 def test_a_clean_stack_is_read_and_nothing_else(prod: Stack, capsys: pytest.CaptureFixture[str]) -> None:
     recover(prod, never)
-    assert (calls(prod), capsys.readouterr()) == (["stack export"], ("", ""))
+    assert (calls(prod), capsys.readouterr()) == (READS, ("", ""))
 
 
 def test_a_stale_lock_is_removed(prod: Stack, gone: int, capsys: pytest.CaptureFixture[str]) -> None:
     locked_by(prod.folder, gone)
     recover(prod, never)
-    assert (calls(prod), capsys.readouterr().out) == (["stack export", "cancel --yes"], "prod: unlocked\n")
+    assert (calls(prod), capsys.readouterr().out) == ([*READS, "cancel --yes"], "prod: unlocked\n")
 
 
 @pytest.mark.parametrize(("holder", "kept"), [("gone", {"prod.json.bak.attrs"}), ("alive", None)])
@@ -95,6 +102,46 @@ def test_a_run_that_goes_on_is_named_and_nothing_is_done(prod: Stack) -> None:
         "Wait; or, if you know that it is gone: "
         f"PULUMI_BACKEND_URL=file://{prod.folder} .toolchain/bin/pulumi cancel --stack prod"
     )
+
+
+def test_no_rollout_is_recovered_that_goes_on_on_another_machine(prod: Stack) -> None:
+    remote = replace(prod, environment={**prod.environment, "PULUMI_BACKEND_URL": "s3://states?region=a&b=c"})
+    export = json.dumps(deployment(pending=[("creating", quota())]))
+    locked = r"error: the stack is currently locked by 1 lock(s).\n  s3://states/a: created by ops@ci (pid 7) at noon"
+    script(prod.program, f"[ $2 = rename ] && {{ printf '{locked}' >&2; exit 1; }}; echo '{export}'")
+    with pytest.raises(RecoveryError, match=r"^prod is in use by ops@ci \(pid 7\) at noon\. Wait; or, .*='s3://states"):
+        recover(remote, never)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Stack:
+    """A stack in a folder, with the pinned Pulumi."""
+    (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\nruntime: yaml\n")
+    home = {"PULUMI_HOME": str(tmp_path / "home"), "PULUMI_CONFIG_PASSPHRASE": "", "PULUMI_SKIP_UPDATE_CHECK": "true"}
+    environment = {**os.environ, **home, "PULUMI_BACKEND_URL": f"file://{tmp_path}"}
+    stack = Stack("lab", tmp_path, environment, TOOLCHAIN / "bin" / "pulumi")
+    stack.init()
+    return stack
+
+
+def test_a_record_is_of_a_killed_rollout_until_pulumi_has_saved_the_state(lab: Stack) -> None:
+    before = lab.export()
+    assert rollout.read(lab, before) is None
+    rollout.write(lab, {"resourcePlans": {"urn": {"steps": ["create"]}}}, before)
+    assert rollout.read(lab, before) == {"resourcePlans": {"urn": {"steps": ["create"]}}}
+    assert rollout.read(lab, {"deployment": {"manifest": {"time": "2026-11-26T19:05:00Z"}}}) is None
+    rollout.remove(lab)
+    assert rollout.read(lab, before) is None
+
+
+def test_pulumi_names_the_run_that_has_locked_a_stack(lab: Stack) -> None:
+    assert lab.lock_holder() is None
+    folder = lab.folder / ".pulumi" / "locks" / "organization" / "gpu-tenancy" / "lab"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "5d3c.json").write_text(json.dumps({"pid": 7, **HERE}))
+    assert lab.lock_holder() == f"{HERE['username']}@{HERE['hostname']} (pid 7) at {HERE['timestamp']}"
+    with pytest.raises(CliError, match="no stack named 'gone'"):
+        replace(lab, name="gone").lock_holder()
 
 
 def test_what_pulumi_complains_of_is_shown(prod: Stack) -> None:

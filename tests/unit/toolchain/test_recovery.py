@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.pulumi_state import HERE, VALUES, applied, deployment, quota, release
-from toolchain.recovery import rollout, state
-from toolchain.recovery.cli import Stack
+from toolchain.recovery import state
 from toolchain.recovery.lock import Lock, locks
 from toolchain.recovery.state import Operation
 
@@ -233,13 +232,3 @@ def test_a_resource_depends_on_no_object_that_is_not_ours() -> None:
     needs = {**ours, "dependencies": [foreign["urn"]], "propertyDependencies": {"spec": [foreign["urn"]]}}
     (left,) = resources(state.without_foreign(deployment(foreign, needs), deployment(), [CREATING_QUOTA]))
     assert left == {**ours, "dependencies": [], "propertyDependencies": {"spec": []}}
-
-
-def test_a_record_is_of_a_killed_rollout_until_pulumi_has_saved_the_state(tmp_path: Path) -> None:
-    stack = Stack("prod", tmp_path, {"PULUMI_BACKEND_URL": f"file://{tmp_path}"}, tmp_path / "pulumi")
-    before = {"deployment": {"manifest": {"time": "2026-11-26T19:00:00Z"}}}
-    rollout.write(stack, plan(a=["create"]), before)
-    assert rollout.read(stack, before) == plan(a=["create"])
-    assert rollout.read(stack, {"deployment": {"manifest": {"time": "2026-11-26T19:05:00Z"}}}) is None
-    rollout.remove(stack)
-    assert rollout.read(stack, before) is None
