@@ -95,7 +95,7 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     if any(each.op is not Op.SAME for each in ended.events.resources.values()):
         print(f"\n{preflight(engine, _width())}", flush=True)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
-    _refuse_a_later_change(engine, declared, program, state)
+    _refuse_a_later_change(engine, declared, program)
     return _apply(engine, flags, declared.cluster.system_namespace, ended, _recorded(engine, plan, state))
 
 
@@ -112,14 +112,18 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
         return code
     _list_the_loss(engine, state)
     _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
-    return _remove(engine, flags, state)
+    return _remove(engine, flags, state, _recorded(engine, rollout.removal(state), state))
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
-    """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
+    """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent.
+
+    A refresh changes only the state, so it has no record.
+    """
     refuse_flags(flags, engine.environment, gated=False)
     _recovered(engine, yes=yes)
-    return run.run_attended(engine, "refresh", *(("--yes",) if yes else ()), *flags)
+    given = (*(("--yes",) if yes else ()), *flags)
+    return run.run_attended(engine, "refresh", *given, environment=rollout.state_at_the_end(_stack(engine)))
 
 
 def recover(engine: Engine, *, yes: bool) -> int:
@@ -288,10 +292,8 @@ def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, clus
         )
 
 
-def _refuse_a_later_change(
-    engine: Engine, previewed: StackSettings, program: Mapping[Path, tuple[int, int]], state: Deployment
-) -> None:
-    """Raises EngineError if the settings, the program or the state have changed since the preview.
+def _refuse_a_later_change(engine: Engine, previewed: StackSettings, program: Mapping[Path, tuple[int, int]]) -> None:
+    """Raises EngineError if the settings or the program have changed since the preview.
 
     After such a change, the policy pack would judge the stack only after the rollout, and the record would not name the
     new objects.
@@ -300,21 +302,20 @@ def _refuse_a_later_change(
         changed = engine.stack_file.name
     elif engine.program_files() != program:
         changed = "The program"
-    elif rollout.saved_at(_stack(engine).export()) != rollout.saved_at(state):
-        changed = f"The state of {engine.stack}"
     else:
         return
     raise EngineError(f"{changed} has changed since the preview; run make up again.")
 
 
 def _recorded(engine: Engine, plan: rollout.Plan, state: Deployment) -> Mapping[str, str]:
-    """Records the plan of the rollout, and returns the environment variables of the rollout (docs/adr/0042).
+    """Records the plan, and returns the environment variables of the rollout or the removal (docs/adr/0042).
 
-    Raises EngineError if another rollout has begun since the preview, because the record of that rollout would be lost.
+    Raises EngineError if another command has begun or ended since the preview. The plan would be wrong after another
+    command, and the record of the other command would be lost.
     """
     stack = _stack(engine)
-    if rollout.read(stack, state) is not None:
-        raise EngineError(f"Another rollout of {engine.stack} has begun since the preview; run make up again.")
+    if rollout.saved_at(stack.export()) != rollout.saved_at(state) or rollout.read(stack, state) is not None:
+        raise EngineError(f"Another command has changed {engine.stack} since the preview; run this command again.")
     rollout.write(stack, plan, state)
     return rollout.environment(stack, plan, state)
 
@@ -342,15 +343,15 @@ def _apply(
     return code
 
 
-def _remove(engine: Engine, flags: Sequence[str], state: Deployment) -> int:
+def _remove(engine: Engine, flags: Sequence[str], state: Deployment, environment: Mapping[str, str]) -> int:
     """Removes the stack. If no agent can run, also removes the gpumem from the nodes, or raises EngineError."""
     given = ("--skip-preview", "--suppress-progress", "--yes", *flags)
     namespace = removal.retiring_namespace(state)
     if namespace is None:
-        return run.run_attended(engine, "destroy", *given)
+        return run.run_attended(engine, "destroy", *given, environment=environment)
     with connect(engine) as cluster:
         retirement = Retirement(cluster, Wait(cluster, namespace))
-        code = run.run_attended(engine, "destroy", *given, is_vain=retirement.is_vain)
+        code = run.run_attended(engine, "destroy", *given, environment=environment, is_vain=retirement.is_vain)
     if retirement.failure:
         raise EngineError(f"No agent can run, so {engine.stack} cannot go yet.\n  {retirement.failure}")
     return code

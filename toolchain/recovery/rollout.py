@@ -1,8 +1,8 @@
-"""Records what a rollout plans to change, before the first change (docs/adr/0042).
+"""Records what a rollout or a removal plans to change, before the first change (docs/adr/0042).
 
-During a rollout with a record, Pulumi writes its state only at the end. After a kill, the record names every object
-that the rollout may have changed. The record is the state of a stack of its own, in the same backend. Therefore another
-machine can recover the rollout.
+With a record, Pulumi writes its state only at the end. After a kill, the record names every object that the killed
+command may have changed. The record is the state of a stack of its own, in the same backend. Therefore another machine
+can recover the stack.
 """
 
 import base64
@@ -17,7 +17,7 @@ from toolchain.recovery.cli import Stack, in_project
 from toolchain.recovery.lock import is_folder
 from toolchain.recovery.state import Deployment
 
-SKIP_CHECKPOINTS = "PULUMI_SKIP_CHECKPOINTS"
+_SKIP_CHECKPOINTS = "PULUMI_SKIP_CHECKPOINTS"
 _PROJECT = "gpu-tenancy-rollouts"
 _SCHEMES = ("file://", "s3://", "gs://", "azblob://")
 # In a plan, this text stands for a value that only the update knows (Pulumi, sdk/go/common/resource).
@@ -29,13 +29,22 @@ Plan = Mapping[str, Any]
 def environment(stack: Stack, plan: Plan, before: Deployment) -> Mapping[str, str]:
     """Returns the environment variables of a rollout with a record.
 
-    Pulumi writes its state at each step if the operator has set the variable, if the backend has no record, or if the
-    plan lacks the name of an object.
+    Pulumi keeps its checkpoints if the operator has set the variable, or if the backend is Pulumi Cloud. Pulumi also
+    keeps its checkpoints if the plan lacks the name of an object.
     """
     is_named = not any(_UNKNOWN in each.identity for each in state.planned(plan, before) if each.is_of_kubernetes)
-    if SKIP_CHECKPOINTS in stack.environment or not _has_record(stack) or not is_named:
-        return {}
-    return {SKIP_CHECKPOINTS: "true"}
+    return state_at_the_end(stack) if _has_record(stack) and is_named else {}
+
+
+def state_at_the_end(stack: Stack) -> Mapping[str, str]:
+    """Returns the environment variables of a run that writes the state only at the end."""
+    return {} if _SKIP_CHECKPOINTS in stack.environment else {_SKIP_CHECKPOINTS: "true"}
+
+
+def removal(before: Deployment) -> Plan:
+    """Returns the plan of the removal of all resources of the state."""
+    resources = before["deployment"].get("resources") or []
+    return {"resourcePlans": {each["urn"]: {"steps": ["delete"]} for each in resources}}
 
 
 def write(stack: Stack, plan: Plan, before: Deployment) -> None:

@@ -160,7 +160,7 @@ def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequ
             resources.append({**resource, "outputs": {**resource.get("outputs", {}), **_field_manager(resource)}})
         elif operation is None:
             resources.append(resource)
-    parts = {operation.urn for operation in operations if operation.is_create and not operation.is_of_kubernetes}
+    parts = {each.urn for each in operations if each.kind != "updating" and not each.is_of_kubernetes}
     return _with(refreshed, _without_missing(_without_unused(resources, parts)))
 
 

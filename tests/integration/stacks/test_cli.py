@@ -1,7 +1,5 @@
 """Tests the commands of `python -m stacks`. A script replaces the Pulumi CLI."""
 
-import base64
-import gzip
 import io
 import json
 import os
@@ -10,7 +8,9 @@ import re
 import socket
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from gzip import compress
 from pathlib import Path
 
 import pytest
@@ -210,34 +210,33 @@ def test_up_writes_the_state_only_at_the_end_if_a_record_names_every_object(
     assert ("plan" in (project / "record").read_text()) is ("https" not in str(variables))
 
 
-def test_up_does_not_overwrite_the_record_of_a_rollout_that_has_begun_since_the_preview(
-    project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    packed = base64.b64encode(gzip.compress(b"{}")).decode()
-    other = json.dumps({"deployment": {"resources": [{"outputs": {"before": "", "plan": packed}}]}})
-    engine(project, f"[ $1 = preview ] && {{ echo '{other}' > {project}/record; echo '{ACCEPTED}'; }}; exit 0")
-    assert main(["up", "--stack", "prod", "--yes"], project) == 1
-    assert capsys.readouterr().err == "Another rollout of prod has begun since the preview; run make up again.\n"
-    assert (project / "record").read_text() == f"{other}\n"
-
-
-@pytest.mark.parametrize(
-    ("edit", "changed"),
-    [
-        ("sed -i 's/gpumem_mib: 5000/gpumem_mib: 5001/' Pulumi.prod.yaml", "Pulumi.prod.yaml"),
-        ("echo '# newer' >> policy/rules.py", "The program"),
-        ('sed -i \'s/"resources"/"manifest": {"time": "later"}, &/\' .toolchain/bin/pulumi', "The state of prod"),
-    ],
+LATER = 'sed -i \'s/"resources"/"manifest": {"time": "later"}, &/\' .toolchain/bin/pulumi'
+OTHER = json.dumps(
+    {"deployment": {"resources": [{"outputs": {"before": "", "plan": b64encode(compress(b"{}")).decode()}}]}}
 )
-def test_up_applies_nothing_that_has_changed_since_the_preview(
-    edit: str, changed: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("command", ["up", "destroy"])
+@pytest.mark.parametrize("happens", [LATER, f"echo '{OTHER}' > record"])
+def test_nothing_is_changed_if_another_command_has_begun_or_ended_since_the_preview(
+    command: str, happens: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "policy").mkdir()
-    (project / "policy" / "rules.py").touch()
-    engine(project, f"[ $1 = preview ] && {{ (cd {project}; {edit}); echo '{ACCEPTED}'; }}; exit 0")
-    assert main(["up", "--stack", "prod", "--yes"], project) == 1
-    assert capsys.readouterr().err == f"{changed} has changed since the preview; run make up again.\n"
-    assert not any(call.startswith("up") for call in calls(project))
+    engine(project, f"case $* in *preview*) cd {project}; {happens}; echo '{ACCEPTED}';; esac; exit 0")
+    assert main([command, "--stack", "prod", "--yes"], project) == 1
+    told = "Another command has changed prod since the preview; run this command again.\n"
+    assert capsys.readouterr().err == told
+    assert "preview" in [call for call in calls(project) if not call.startswith("stack")][-1]
+
+
+@pytest.mark.parametrize(("command", "is_recorded"), [("destroy", True), ("refresh", False)])
+def test_a_removal_and_a_refresh_write_the_state_only_at_the_end(
+    command: str, is_recorded: bool, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PULUMI_SKIP_CHECKPOINTS", raising=False)
+    engine(project, f"echo ${{PULUMI_SKIP_CHECKPOINTS-unset}} > {project}/skips")
+    assert main([command, "--stack", "prod", "--yes"], project) == 0
+    assert (project / "skips").read_text() == "true\n"
+    assert ("plan" in (project / "record").read_text()) is is_recorded
 
 
 @pytest.mark.parametrize("given", ["no\n", "y\n", "YES\n", "\n", ""])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.pulumi_state import HERE, VALUES, applied, deployment, quota, release
-from toolchain.recovery import state
+from toolchain.recovery import rollout, state
 from toolchain.recovery.lock import Lock, locks
 from toolchain.recovery.state import Operation
 
@@ -225,6 +225,15 @@ def test_a_component_without_objects_is_left_out_because_it_could_keep_a_half_in
     settled = resources(state.without_foreign(deployment(tenant, provider, found), entered, operations))
     assert [each["urn"] for each in settled] == [TENANT, PROVIDER, found["urn"]]
     assert resources(state.without_foreign(deployment(tenant, provider), entered, operations)) == []
+
+
+def test_a_component_without_objects_is_left_out_after_a_killed_removal() -> None:
+    tenant, other = ({"urn": urn, "type": "gputenancy:index:Tenant", "custom": False} for urn in (TENANT, "urn:other"))
+    left, gone = quota("left", id="left/seats", parent=TENANT), quota("gone", id="gone/seats", parent="urn:other")
+    before = deployment(tenant, other, left, gone)
+    operations = state.planned(rollout.removal(before), before)
+    assert [each.kind for each in operations] == ["deleting"] * 4
+    assert resources(state.without_foreign(deployment(tenant, other, left), before, operations)) == [tenant, left]
 
 
 def test_a_resource_depends_on_no_object_that_is_not_ours() -> None:
