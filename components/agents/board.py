@@ -115,7 +115,10 @@ class Board(pulumi.ComponentResource):
         super().__init__(component_type("Board"), name, args.spec.model_dump(), opts)
         needed = [
             Identity(f"{name}-identity", board_agent(args), pulumi.ResourceOptions(parent=self)),
-            register(code_config_map(args.code, args.cluster.system_namespace), f"{name}-code", parent=self),
+            *(
+                register(code_config_map(code, args.cluster.system_namespace), f"{name}-code", parent=self)
+                for code in args.cluster.shipped(args.code)
+            ),
             register(network_policy(args), f"{name}-network-policy", parent=self),
         ]
         register(service(args), f"{name}-service", parent=self)

@@ -19,7 +19,6 @@ DEADLINE_SECONDS = 58
 METRICS_PORT = "metrics"
 
 _USER = 65532  # user ID of "nonroot" in the distroless images; the agents' image gives this user no files and no shell
-_CODE_VOLUME = "code"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +57,23 @@ class Agent(Account):
     def selector(self) -> dict[str, str]:
         """Returns the labels by which selectors find the agent's pods in their namespace."""
         return {names.LABEL_NAME: self.name}
+
+    @property
+    def code_path(self) -> str:
+        """Returns the path of the zipapp in the agent's container."""
+        return f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}" if self.code_volumes else self.code.image_path
+
+    @property
+    def code_volumes(self) -> list[Volume]:
+        """Returns the volume of the code's ConfigMap, or nothing if the image contains the code."""
+        return [
+            Volume(
+                name="code",
+                path=names.AGENTS_DIRECTORY,
+                source={"configMap": {"name": code.config_map, "defaultMode": 0o444}},
+            )
+            for code in self.cluster.shipped(self.code)
+        ]
 
     def declare(self, api_version: str, kind: str, **body: object) -> Manifest:
         """Returns an object with the agent's name."""
@@ -124,10 +140,7 @@ def pod_template(
                 {**(container or {}), **agent_container(agent, [volume.mount() for volume in volumes])},
                 *beside,
             ],
-            "volumes": [
-                {"name": _CODE_VOLUME, "configMap": {"name": agent.code.config_map, "defaultMode": 0o444}},
-                *(volume.declared for volume in volumes),
-            ],
+            **_unless_empty("volumes", [volume.declared for volume in (*agent.code_volumes, *volumes)]),
         },
     }
 
@@ -138,13 +151,17 @@ def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
         {
             "name": agent.program,
             "image": agent.cluster.agent_image,
-            "command": ["python", "-I", f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", agent.program],
+            "command": ["python", "-I", agent.code_path, agent.program],
             "env": _environment(agent),
             "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": f"{agent.memory_mib}Mi"}},
-            "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": names.AGENTS_DIRECTORY, "readOnly": True}, *mounts],
+            **_unless_empty("volumeMounts", [*(volume.mount() for volume in agent.code_volumes), *mounts]),
         },
         agent.capabilities,
     )
+
+
+def _unless_empty(key: str, values: list[Manifest]) -> Manifest:
+    return {key: values} if values else {}
 
 
 def hardened(container: Manifest, capabilities: Sequence[str] = ()) -> Manifest:

@@ -32,9 +32,14 @@ class ClusterSpec(Spec):
     )
     agent_image: ImageReference = Field(
         description="Image of every agent, with Python 3.11 or later and glibc. The exporter needs glibc to load "
-        "the driver's library. The agents' code is not in the image but in a ConfigMap. A preview prints a warning "
-        "about an image without a digest.",
+        "the driver's library. A preview prints a warning about an image without a digest.",
         examples=["docker.io/library/python:3.13.9-slim-bookworm"],
+    )
+    agent_image_has_code: bool = Field(
+        default=False,
+        description="True if `agent_image` is the agents' image of this release, which contains the agents' code and "
+        "its bytecode. Then no ConfigMap contains code, and an image of another release does not start. Without this "
+        "key, the code is in ConfigMaps, and `agent_image` needs only Python.",
     )
     agent_tolerations: list[TolerationSpec] = Field(
         default_factory=list,
@@ -47,6 +52,10 @@ class ClusterSpec(Spec):
         description="The Prometheus that may scrape exporter, guard and scheduler. Without this key, "
         "NetworkPolicies allow connections only from the stack's agents.",
     )
+
+    def shipped(self, code: Zipapp) -> list[Zipapp]:
+        """Returns the code that a ConfigMap brings to the pods: nothing, if the image contains the code."""
+        return [] if self.agent_image_has_code else [code]
 
     @property
     def scrapers(self) -> list[Manifest]:
@@ -130,25 +139,25 @@ def code_config_map(code: Zipapp, namespace: str) -> Manifest:
 
 
 class System(pulumi.ComponentResource):
-    """The agents' namespaces, with the agents' code in each. The stack creates the agents' namespaces before all other
-    parts of the platform."""
+    """The agents' namespaces, with the agents' code in each, unless the image contains the code. The stack creates the
+    agents' namespaces before all other parts of the platform."""
 
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        system = args.cluster.system_namespace
-        super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": args.code.digest}, opts)
+        system, code, node_code = args.cluster.system_namespace, args.code, args.node_code
+        super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": code.digest}, opts)
         serving = [names.SCHEDULER, *([names.BOARD] if args.has_board else [])]
-        self._declare(name, namespace(system, "restricted"), args.code, serving)
-        if args.node_code is not None:
+        self._declare(name, namespace(system, "restricted"), args.cluster.shipped(code), serving)
+        if node_code is not None:
             nodes = node_namespace(names.node_agent_namespace(system), claims_devices=args.claims_devices)
-            self._declare(f"{name}-node", nodes, args.node_code, [names.EXPORTER, names.GUARD])
+            self._declare(f"{name}-node", nodes, args.cluster.shipped(node_code), [names.EXPORTER, names.GUARD])
         self.register_outputs({})
 
-    def _declare(self, name: str, home: Manifest, code: Zipapp, serving: list[str]) -> None:
+    def _declare(self, name: str, home: Manifest, code: list[Zipapp], serving: list[str]) -> None:
         where = home["metadata"]["name"]
         made = register(home, f"{name}-namespace", parent=self)
-        for role, each in {
-            "default-deny": default_deny_ingress(where, serving),
-            "critical-pods": critical_pods_quota(where),
-            "code": code_config_map(code, where),
-        }.items():
+        for role, each in (
+            ("default-deny", default_deny_ingress(where, serving)),
+            ("critical-pods", critical_pods_quota(where)),
+            *(("code", code_config_map(each, where)) for each in code),
+        ):
             register(each, f"{name}-{role}", parent=self, depends_on=[made])

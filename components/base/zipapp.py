@@ -46,6 +46,12 @@ class Zipapp:
         old and new code together."""
         return f"{names.AGENTS}-{self.digest[:10]}"
 
+    @property
+    def image_path(self) -> str:
+        """Returns the path of the code in the agents' image. The path changes with the code, so that a pod does not
+        start from an image with other code."""
+        return f"{names.AGENTS_DIRECTORY}/{self.config_map}.pyz"
+
 
 def build(root: Path = CHECKOUT) -> Zipapp:
     """Builds the zipapp of all agents in the checkout at `root`. Raises pulumi.RunError if a ConfigMap cannot hold the

@@ -24,6 +24,13 @@ def test_without_node_agents_there_is_no_privileged_namespace() -> None:
     assert graph.one("ConfigMap").inputs["metadata"]["namespace"] == SYSTEM
 
 
+def test_with_an_image_that_has_the_code_no_config_map_has_it() -> None:
+    cluster = CLUSTER.model_copy(update={"agent_image_has_code": True})
+    graph = declared(System, "system", SystemArgs(cluster=cluster, code=CODE, node_code=NODE_CODE))
+    assert graph.all("ConfigMap") == []
+    assert len(graph.all("Namespace")) == 2
+
+
 def test_what_is_in_a_namespace_comes_after_it() -> None:
     graph = system(node_agents=True)
     for prefix in ("system", "system-node"):
