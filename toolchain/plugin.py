@@ -46,10 +46,10 @@ def _members(root: Path) -> Iterator[tuple[str, bytes]]:
             continue
         source = path.read_bytes()
         yield relative.as_posix(), source
-        yield relative.with_suffix(".pyc").as_posix(), _compiled(source, relative.as_posix())
+        yield relative.with_suffix(".pyc").as_posix(), compiled(source, relative.as_posix())
 
 
-def _compiled(source: bytes, name: str) -> bytes:
+def compiled(source: bytes, name: str) -> bytes:
     """Returns the module's bytecode. importlib loads the bytecode without a comparison with the source (PEP 552)."""
     code = compile(source, name, "exec", dont_inherit=True, optimize=0)
     unchecked = (0b01).to_bytes(4, "little")

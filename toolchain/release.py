@@ -1,11 +1,13 @@
-"""Builds the artifacts of a release, and uses each one in an empty folder (`python -m toolchain.release FOLDER [TAG]`).
+"""Builds the artifacts of a release, and uses each one in an empty folder.
 
-Before it, `make docs` builds the site. The release workflow only calls `make release-dry-run`, and uploads the folder.
+`python -m toolchain.release FOLDER [TAG [BASE]]`: BASE is a folder with the base of the agents' image. Before it,
+`make docs` builds the site. The release workflow only calls `make release-dry-run`, and uploads the folder.
 """
 
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -19,7 +21,9 @@ from typing import Any
 
 import yaml
 
-from toolchain import pack, plugin, template, wheel
+from toolchain import agent_image, pack, plugin, template, wheel
+from toolchain.agent_image import ImageError
+from toolchain.cluster import image as local
 
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "build" / "site"
@@ -27,6 +31,7 @@ SUMS, NOTES, KREW, SBOM = "SHA256SUMS", "notes.md", "gpumem.yaml", "sbom.spdx.js
 _CHART = Path(".toolchain") / "charts" / "kueue" / "Chart.yaml"
 _REPOSITORY = "OWNER/gpu-tenancy"  # outside of a workflow
 _EXAMPLES, _LANGUAGES = ROOT / "examples", ROOT / "toolchain" / "languages"
+_PROGRAMS = "import sys; sys.path.insert(0, sys.argv[1]); from agents.__main__ import programs; print(programs())"
 GO_SDK = "example.com/pulumi-gputenancy/sdk/go"
 
 
@@ -63,8 +68,8 @@ def build(release: Release, site: Path) -> None:
 
 def krew(archive: Path, version: str) -> Mapping[str, Any]:
     """Returns krew's manifest of the plugin. One archive is for all platforms, because it has only Python's source."""
-    page = f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', _REPOSITORY)}"
-    platform = {
+    page = _page()
+    where = {
         "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]},
         "uri": f"{page}/releases/download/v{version}/{archive.name}",
         "sha256": _sha256(archive),
@@ -77,7 +82,7 @@ def krew(archive: Path, version: str) -> Mapping[str, Any]:
         "shortDescription": "Show the use of GPU memory",
         "description": "Shows the pods on each GPU, the free memory, and the reason why a pod waits.",
         "caveats": "The plugin needs Python 3.11 or later as python3 on PATH.",
-        "platforms": [platform],
+        "platforms": [where],
     }
     api = "krew.googlecontainertools.github.com/v1alpha2"
     return {"apiVersion": api, "kind": "Plugin", "metadata": {"name": "gpumem"}, "spec": spec}
@@ -115,8 +120,37 @@ def use(release: Release, empty: Path) -> None:
         complete(made, language)
         shutil.unpack_archive(_archived(made), empty / "sdks")
         uses(empty, empty / "sdks" / made.name)
-    inspected = json.loads(_run(project, str(installed / "python"), "-m", "pip", "inspect"))
-    (release.folder / SBOM).write_text(json.dumps(sbom(release.version, inspected["installed"]), indent=1) + "\n")
+    inspected = json.loads(_run(project, str(installed / "python"), "-m", "pip", "inspect"))["installed"]
+    chart = yaml.safe_load((ROOT / _CHART).read_text())
+    packages = [(each["metadata"]["name"], each["metadata"]["version"], "pypi") for each in inspected]
+    listed = sbom("gpu-tenancy", release.version, [*sorted(packages), (chart["name"], str(chart["version"]), "helm")])
+    (release.folder / SBOM).write_text(listed)
+
+
+def image(release: Release, base: Path | None, empty: Path) -> None:
+    """Builds the agents' image with its SBOM, and runs the image of this machine's architecture.
+
+    Without `base`, the base is this machine's Python. Then the image is only tried, and is not an artifact.
+    """
+    architecture = local.ARCHITECTURES[platform.machine()]
+    archive = release.folder / f"{agent_image.NAME}-{release.version}.oci.tar"
+    platforms: tuple[str, ...] = agent_image.PLATFORMS
+    if base is None:
+        base, platforms, archive = empty / "base", (f"linux/{architecture}",), empty / archive.name
+        local.write_python(empty / "base.tar")
+        shutil.unpack_archive(empty / "base.tar", base)
+    built = agent_image.build(base, archive, release.version, _page(), platforms)
+    if archive.parent == release.folder:
+        made = sbom(agent_image.NAME, release.version, built.packages)
+        archive.with_name(f"{agent_image.NAME}-{release.version}.spdx.json").write_text(made)
+        owner = os.environ.get("GITHUB_REPOSITORY_OWNER", "OWNER").lower()
+        with (release.folder / NOTES).open("a") as notes:
+            notes.write(f"\n### The agents' image\n\n`ghcr.io/{owner}/{agent_image.NAME}@{built.digest}`\n")
+    agent_image.unpack(archive, empty / "root", architecture)
+    root = () if os.geteuid() == 0 else ("sudo", "-n")
+    python = (*root, "chroot", "--userspec=65532:65532", str(empty / "root"), "python", "-I", "-c", _PROGRAMS)
+    for code in agent_image.codes():
+        _expect("certify", empty, *python, code.image_path)
 
 
 def complete(sdk: Path, language: str) -> None:
@@ -150,34 +184,32 @@ def use_in_go(empty: Path, sdk: Path) -> None:
     _run(project, "go", "build", "-mod=mod", "-trimpath", "-o", "program", ".")
 
 
-def sbom(version: str, installed: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Returns the packages of an environment with the wheel, and Kueue's chart in the wheel, in SPDX 2.3."""
-    chart = yaml.safe_load((ROOT / _CHART).read_text())
-    found = [(each["metadata"]["name"], each["metadata"]["version"], "pypi") for each in installed]
+def sbom(name: str, version: str, found: Iterable[tuple[str, str, str]]) -> str:
+    """Returns the packages of an artifact, with their versions and their kinds in purls, in SPDX 2.3."""
     packages = [
         {
-            "SPDXID": f"SPDXRef-{kind}-{name.replace('_', '-')}",
-            "name": name,
+            "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.]", "-", f"{kind}-{package}"),
+            "name": package,
             "versionInfo": number,
             "downloadLocation": "NOASSERTION",
             "externalRefs": [
                 {
                     "referenceCategory": "PACKAGE-MANAGER",
                     "referenceType": "purl",
-                    "referenceLocator": f"pkg:{kind}/{name.lower().replace('_', '-')}@{number}",
+                    "referenceLocator": f"pkg:{kind}/{package.lower().replace('_', '-')}@{number}",
                 }
             ],
         }
-        for name, number, kind in [*sorted(found), (chart["name"], str(chart["version"]), "helm")]
+        for package, number, kind in found
     ]
     ours = "SPDXRef-pypi-gpu-tenancy"
     others = [each["SPDXID"] for each in packages if each["SPDXID"] != ours]
-    return {
+    document = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
-        "name": f"gpu-tenancy-{version}",
-        "documentNamespace": f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', _REPOSITORY)}/sbom/{version}",
+        "name": f"{name}-{version}",
+        "documentNamespace": f"{_page()}/sbom/{name}/{version}",
         "creationInfo": {
             "created": _run(ROOT, "git", "log", "-1", "--date=format-local:%Y-%m-%dT%H:%M:%SZ", "--format=%cd").strip(),
             "creators": ["Tool: gpu-tenancy-toolchain"],
@@ -188,6 +220,11 @@ def sbom(version: str, installed: Iterable[Mapping[str, Any]]) -> Mapping[str, A
             *({"spdxElementId": ours, "relationshipType": "DEPENDS_ON", "relatedSpdxElement": each} for each in others),
         ],
     }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _page() -> str:
+    return f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', _REPOSITORY)}"
 
 
 def _archived(made: Path) -> Path:
@@ -220,7 +257,7 @@ def _run(cwd: Path, *command: str) -> str:
     return done.stdout
 
 
-def main(folder: Path, tag: str, site: Path = SITE) -> None:
+def main(folder: Path, tag: str, base: Path | None = None, site: Path = SITE) -> None:
     """Builds and uses all artifacts. Raises ReleaseError, also if the tag is not the project's version."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     if tag not in ("", f"v{version}"):
@@ -231,6 +268,7 @@ def main(folder: Path, tag: str, site: Path = SITE) -> None:
     build(release, site)
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-release-") as empty:
         use(release, Path(empty))
+        image(release, base, Path(empty))
     made = sorted(path for path in release.folder.iterdir() if path.name != SUMS)
     (release.folder / SUMS).write_text("".join(f"{_sha256(path)}  {path.name}\n" for path in made))
     print("".join(f"{path.stat().st_size:>9}  {path.name}\n" for path in [*made, release.folder / SUMS]), end="")
@@ -238,6 +276,7 @@ def main(folder: Path, tag: str, site: Path = SITE) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
-    except (ReleaseError, wheel.WheelError) as error:
+        output, tag, base, *_ = [*sys.argv[1:], "", ""]
+        main(Path(output), tag, Path(base) if base else None)
+    except (ReleaseError, ImageError, wheel.WheelError) as error:
         sys.exit(str(error))

@@ -3,27 +3,36 @@
 Each test continues with the cluster and the state of the test before it.
 """
 
+import platform
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from components.base.zipapp import build
 from tenancy import names
 from tests.support.e2e.lab import NAMESPACES, Lab
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, eventually, pods
 from tests.support.prod import raw
-from toolchain.cluster import cluster
+from toolchain import agent_image as agents_image
+from toolchain.cluster import cluster, image
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.extent import Extent
+from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
+from toolchain.cluster.paths import program
 from toolchain.workspace import workspace
 
 REGISTRY = "registry.invalid"
 JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
+CONFIG_MAPS = f"{NAMESPACES}/{SYSTEM}/configmaps"
 QUOTAS = f"{NAMESPACES}/{SYSTEM}/resourcequotas"
 T4_NODE, REAL_NODE = "/api/v1/nodes/k8s-node1", f"/api/v1/nodes/{NODE}"
 CONFIG = yaml.safe_dump(
@@ -88,6 +97,42 @@ def test_an_image_that_cannot_be_pulled_ends_up_with_the_kubelets_reason_and_a_r
     lab.write()
     lab.succeed("up")
     assert advertised(lab) == {GPUMEM, GPU_COUNT}
+
+
+def test_the_agents_run_from_an_image_with_their_code_and_not_from_one_with_other_code(
+    lab: Lab, tmp_path: Path
+) -> None:
+    def run_from(image: str) -> Callable[[dict[str, Any]], None]:
+        given = {"agent_image": image, "agent_image_has_code": True, "agent_tolerations": [{"key": TAINT}]}
+        return lambda config: config["cluster"].update(given)
+
+    lab.write(run_from(agent_image()))
+    assert f"can't open file '{build().image_path}'" in ends(lab, "up", code=1)
+    name = "docker.io/library/gpu-tenancy-agents"
+    lab.write(run_from(f"{name}@{imported(lab, name, tmp_path)}"))
+    lab.succeed("up")
+    assert advertised(lab) == {GPUMEM, GPU_COUNT}
+    assert code(lab) == []
+    lab.write()
+    lab.succeed("up")
+    assert code(lab) == [build().config_map]
+
+
+def code(lab: Lab) -> list[str]:
+    return [each["metadata"]["name"] for each in lab.items(CONFIG_MAPS) if "binaryData" in each]
+
+
+def imported(lab: Lab, name: str, folder: Path) -> str:
+    """Builds the agents' image on the node's image of Python, and loads it into the node. Returns its digest."""
+    image.write_python(folder / "base.tar")
+    shutil.unpack_archive(folder / "base.tar", folder / "base")
+    platforms = [f"linux/{image.ARCHITECTURES[platform.machine()]}"]
+    built = agents_image.build(folder / "base", folder / "made.tar", "0.1.0", "https://example.com", platforms)
+    enter = ("nsenter", f"--target={lab.cluster.pid_on_node(program('kubelet'))}", "--mount")
+    ctr = (program("ctr"), "--address=/run/containerd.sock", "--namespace=k8s.io")
+    loads = ("image", "import", "--local", "--digests", f"--base-name={name}", str(folder / "made.tar"))
+    subprocess.run([*enter, *ctr, *loads], check=True)
+    return built.digest
 
 
 def test_a_quota_without_room_for_a_pod_ends_up_with_the_api_servers_reason(lab: Lab) -> None:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
 _OPENSSL = Path("/usr/bin/openssl")
 _SCHEDULER = "kube-scheduler"
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TYPE = "application/vnd.oci.image"
 
 
@@ -65,6 +65,15 @@ def write(archive: Path) -> None:
         _Image(PAUSE, python, ["python", "-IS", "-c", "import signal; signal.pause()"]),
         _Image(scheduler_image(), _scheduler_layer(), [_SCHEDULER]),
     )
+    _write(archive, images)
+
+
+def write_python(archive: Path) -> None:
+    """Writes an OCI archive with the image for the agents alone."""
+    _write(archive, [_Image(agent_image(), _python_layer(), ["python"])])
+
+
+def _write(archive: Path, images: Iterable[_Image]) -> None:
     blobs: dict[str, bytes] = {}
     manifests = [_manifest(image, blobs) for image in images]
     with tarfile.open(archive, "w") as out:
@@ -84,9 +93,12 @@ def _manifest(image: _Image, blobs: dict[str, bytes]) -> dict[str, Any]:
 
     layer = put("layer.v1.tar", image.layer)
     config = {
-        "architecture": _ARCHITECTURES[platform.machine()],
+        "architecture": ARCHITECTURES[platform.machine()],
         "os": "linux",
-        "config": {"Env": ["PATH=/usr/local/bin:/usr/bin"], "Entrypoint": image.entrypoint},
+        "config": {
+            "Env": ["PATH=/usr/local/bin:/usr/bin", f"PYTHON_VERSION={platform.python_version()}"],
+            "Entrypoint": image.entrypoint,
+        },
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     }
     manifest = {

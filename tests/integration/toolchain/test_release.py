@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import platform
 import shutil
 import tarfile
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support import image_layouts
 from tests.support.environments import environments_by_uv
 from toolchain import release
+from toolchain.cluster import image
 from toolchain.cluster.paths import TOOLCHAIN
 
 # The messages of pip, npm, go and the release without an index or without a compiler.
@@ -32,12 +35,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = tmp_path_factory.mktemp("site")
     (site / "index.html").write_text("<!doctype html>")  # tests/integration/docs/test_site.py builds the real site
     folder = tmp_path_factory.mktemp("release") / "made"
+    base = tmp_path_factory.mktemp("base")
+    image.write_python(base / "base.tar")
+    shutil.unpack_archive(base / "base.tar", base)
+    (other,) = {*image.ARCHITECTURES.values()} - {image.ARCHITECTURES[platform.machine()]}
+    image_layouts.add_architecture(base, other)
     python = environments_by_uv(tmp_path_factory.mktemp("python"))
     try:
         with pytest.MonkeyPatch.context() as patch:
             for name, value in python.items():
                 patch.setenv(name, value)
-            release.main(folder, "", site)
+            release.main(folder, "", base, site)
     except release.ReleaseError as error:
         if any(each in str(error) for each in UNREACHABLE):
             pytest.skip(f"NO PACKAGE INDEX can be reached; a release is NOT built: {error}")
@@ -69,6 +77,15 @@ def test_the_sbom_lists_what_a_new_environment_gets(made: Path) -> None:
     names = {each["name"] for each in found["packages"]}
     assert {"gpu-tenancy", "pulumi", "pydantic", "nvidia-ml-py", "kueue"} <= names
     assert len(found["relationships"]) == len(found["packages"])
+
+
+def test_the_image_has_an_sbom_and_the_notes_have_its_digest(made: Path) -> None:
+    (archive,), (sbom,) = made.glob("gpu-tenancy-agents-*.oci.tar"), made.glob("gpu-tenancy-agents-*.spdx.json")
+    with tarfile.open(archive) as tar:
+        (top,) = json.loads(tar.extractfile("index.json").read())["manifests"]  # type: ignore[union-attr]
+    assert f"gpu-tenancy-agents@{top['digest']}`" in (made / release.NOTES).read_text()
+    names = {each["name"] for each in json.loads(sbom.read_text())["packages"]}
+    assert names == {"gpu-tenancy", "nvidia-ml-py", "python"}
 
 
 def test_the_sdks_have_the_components(made: Path) -> None:
