@@ -1,7 +1,7 @@
 """Gathers the reports on the page of `kubectl gpumem board`: `who`, `free`, and `why` for everything that waits."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,7 +12,7 @@ from gpumem.cluster import ClusterSnapshot
 from gpumem.evidence import KINDS, WorkloadRef, gather, is_pending, readable
 from gpumem.free import Free, free
 from gpumem.source import ReadOnce, Source
-from gpumem.who import Filter, Who, who
+from gpumem.who import Filter, Waiting, Who, who
 from gpumem.why import Answer, why
 from tenancy.names import KUEUE_API
 from tenancy.workload import maps_at
@@ -45,16 +45,16 @@ def read(source: Source, system: str, namespace: Callable[[], str], only: str | 
     """Reads the cluster. With `only`, the reports have only the pods of this namespace. Raises AgentError."""
     found = cluster.read(source, system, namespace)
     pods = {f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}": pod.item for pod in found.pods}
-    once, gaps, own = ReadOnce(source, pods), dict[str, None](), only or found.own
+    once, gaps, own = ReadOnce(source, pods), list[str](), only or found.own
     users = who(found, Filter(namespace=own))
-    waiting = [*_pods(users), *_queued(once, found, own, gaps)]
-    waits = [
-        replace(wait, answer=_answer(once, found, target, system, gaps) if number < _MOST_EXPLAINED else None)
-        for number, (target, wait) in enumerate(waiting)
-    ]
-    unknown = tuple(dict.fromkeys((*users.unknown, *gaps)))
-    at = source.now or datetime.now(UTC)
-    return Board(at=at, who=replace(users, unknown=unknown), free=free(found), waits=tuple(waits))
+    waiting = [(WorkloadRef("pod", row.namespace, row.name), _asks(row)) for row in users.waiting]
+    waiting += [(target, "") for target in _queued(once, found, own, gaps)]
+    waits = []
+    for number, (target, asks) in enumerate(waiting):
+        answer = _answer(once, found, target, system, gaps) if number < _MOST_EXPLAINED else None
+        waits.append(Wait(about=str(target), asks=asks, answer=answer))
+    users = replace(users, unknown=tuple(dict.fromkeys((*users.unknown, *gaps))))
+    return Board(at=source.now or datetime.now(UTC), who=users, free=free(found), waits=tuple(waits))
 
 
 def without_names(board: Board) -> Board:
@@ -78,44 +78,37 @@ def without_names(board: Board) -> Board:
     return replace(board, who=users, waits=waits, named=False)
 
 
-def _pods(users: Who) -> Iterator[tuple[WorkloadRef, Wait]]:
-    for row in users.waiting:
-        gpus = f" on {row.gpus} devices" if row.gpus > 1 else ""
-        target = WorkloadRef("pod", row.namespace, row.name)
-        yield target, Wait(about=str(target), asks=f"{row.mib} MiB{gpus}, for {row.age}")
+def _asks(row: Waiting) -> str:
+    gpus = f" on {row.gpus} devices" if row.gpus > 1 else ""
+    return f"{row.mib} MiB{gpus}, for {row.age}"
 
 
-def _queued(
-    once: ReadOnce, found: ClusterSnapshot, own: str | None, gaps: dict[str, None]
-) -> Iterator[tuple[WorkloadRef, Wait]]:
-    """Yields the work in Kueue's queues that has no pods."""
-    scope, problems = f"/namespaces/{own}" if own else "", list[str]()
+def _queued(once: ReadOnce, found: ClusterSnapshot, own: str | None, gaps: list[str]) -> list[WorkloadRef]:
+    """Returns the work in Kueue's queues that has no pods. Adds sentences about unreadable work to `gaps`."""
+    path = f"/apis/{KUEUE_API}{f'/namespaces/{own}' if own else ''}/workloads"
     try:
-        listed = once.items(f"/apis/{KUEUE_API}{scope}/workloads") if found.ledger.queue_tenants else ()
-        pending = [each for each in readable(listed, problems) if is_pending(each)]
+        listed = [*once.items(path)] if found.ledger.queue_tenants else []
     except AgentError as error:
-        pending, problems = [], [f"the work in queues is not known: {error}"]
-    gaps.update(dict.fromkeys(problems))
-    for target in filter(None, map(_owner, pending)):
-        yield target, Wait(about=str(target))
+        gaps.append(f"the work in queues is not known: {error}")
+        return []
+    return [*filter(None, (_owner(each) for each in readable(listed, gaps) if is_pending(each)))]
 
 
 def _owner(workload: Object) -> WorkloadRef | None:
     """Returns the object for which Kueue has the Workload. For a pod, returns None."""
-    metadata = workload["metadata"]
-    owners = [(str(each.get("kind")).lower(), each) for each in maps_at(metadata, "ownerReferences")]
-    found = [(kind, each) for kind, each in owners if each.get("controller") and kind in KINDS and kind != "pod"]
-    return WorkloadRef(found[0][0], metadata["namespace"], str(found[0][1].get("name"))) if found else None
+    for each in maps_at(workload["metadata"], "ownerReferences"):
+        kind = str(each.get("kind")).lower()
+        if each.get("controller") and kind in KINDS and kind != "pod":
+            return WorkloadRef(kind, workload["metadata"]["namespace"], str(each.get("name")))
+    return None
 
 
-def _answer(
-    once: ReadOnce, found: ClusterSnapshot, target: WorkloadRef, system: str, gaps: dict[str, None]
-) -> Answer | None:
+def _answer(once: ReadOnce, found: ClusterSnapshot, target: WorkloadRef, system: str, gaps: list[str]) -> Answer | None:
     """Returns the first reason of the target, as `kubectl gpumem why` shows it."""
     try:
         report = why(gather(once, found, target, system))
     except Exception as error:  # noqa: BLE001 (one workload must not end the reports on all others)
-        gaps[f"the reason of {target}: {error}"] = None
+        gaps.append(f"the reason of {target}: {error}")
         return None
-    gaps.update(dict.fromkeys(report.unknown))
+    gaps += report.unknown
     return report.answers[0]

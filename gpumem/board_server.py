@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from agents.runtime.errors import AgentError
@@ -41,7 +41,7 @@ class BoardPage:
 
     read: Callable[[], Board]
     path: str | None
-    seconds: int
+    seconds: int = 5
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -64,6 +64,14 @@ class BoardPage:
                 self._changed.notify_all()
                 self._changed.wait(_PATIENCE_SECONDS)
             return HttpResponse(http.client.OK, self._page, "text/html; charset=utf-8", _HEADERS)
+
+    def serve(self, host: str, port: int, names: Collection[str] = ()) -> None:
+        """Serves the page, and prints the URL of a page with a path. Does not return."""
+        with OpenServer(host, port, self.answer, names) as server:
+            if self.path is not None:
+                print(f"http://{host}:{server.server_address[1]}{self.path}", flush=True)
+            threading.Thread(target=self.keep, daemon=True).start()
+            server.serve_forever()
 
     def refresh(self) -> None:
         """Reads the cluster once. After an error, the page has the last numbers and the error."""
@@ -106,7 +114,4 @@ def serve(given: argparse.Namespace, kubectl: Kubectl) -> None:
         return board.read(kubectl, given.system_namespace, lambda: own or kubectl.namespace(), own)
 
     page = BoardPage(read=read, path=f"/{secrets.token_urlsafe(12)}/", seconds=given.interval)
-    with OpenServer(_LOOPBACK, given.port, page.answer, NAMES) as server:
-        print(f"http://{_LOOPBACK}:{server.server_address[1]}{page.path}", flush=True)
-        threading.Thread(target=page.keep, daemon=True).start()
-        server.serve_forever()
+    page.serve(_LOOPBACK, given.port, NAMES)

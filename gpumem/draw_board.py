@@ -1,7 +1,5 @@
 """Draws the page of `kubectl gpumem board` from its reports. The page loads nothing from elsewhere. Pure."""
 
-import base64
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
@@ -27,22 +25,16 @@ svg { display: block; width: 100%; height: 22px; margin-top: 4px; background: va
   border: 1px solid var(--line); border-radius: 4px; }
 svg.measured { height: 12px; }
 svg.key { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 0; border: 0; border-radius: 3px; }
-.planned { fill: var(--stripe); }
-.free { fill: none; }
-.others { fill: var(--dim); }
-.used { fill: var(--mark); }
 rect { stroke: var(--card); }
+.planned { fill: var(--stripe); } .free { fill: none; } .others { fill: var(--dim); } .used { fill: var(--mark); }
 .floor { fill: var(--text); stroke: none; }
 .wait { border-left: 3px solid var(--mark); padding-left: 10px; margin-top: 12px; }
-.lost { display: none; }
-.stale .lost { display: block; }
+.lost { display: none; } .stale .lost { display: block; }
 table { table-layout: auto; max-width: none; }
-th, td { padding-right: 8px; }
-th { overflow-wrap: normal; }
+th, td { padding-right: 8px; } th { overflow-wrap: normal; }
 .number { text-align: right; white-space: nowrap; }
 @media (max-width: 599px) { main { padding: 12px 10px 24px; } section { padding: 10px 12px; }
-  table { font-size: 13px; } th { font-size: 12px; }
-  .wide { display: none; } }
+  table { font-size: 13px; } th { font-size: 12px; } .wide { display: none; } }
 """
 _SCRIPT = """
 const main = document.querySelector.bind(document, "main");
@@ -62,16 +54,7 @@ async function next() {
 later();
 """
 _STYLE = page.STYLE + _OWN_STYLE.lstrip()
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-CONTENT_SECURITY_POLICY = (
-    f"default-src 'none'; style-src {_hash(_STYLE)}; script-src {_hash(_SCRIPT)}; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+CONTENT_SECURITY_POLICY = page.content_security_policy(_STYLE, _SCRIPT)
 
 
 def board_page(board: Board, seconds: int, problem: str = "") -> str:
@@ -84,11 +67,10 @@ def board_page(board: Board, seconds: int, problem: str = "") -> str:
 
 
 def _body(board: Board, problem: str) -> Iterator[str]:
-    users = board.who
+    users, queues = board.who, board.free.queues
     scope = f", with the pods of {users.scope}" if users.scope else "" if board.named else ", without the names of pods"
     yield f"<h1>GPU memory</h1>{_line(f'{board.at:%Y-%m-%d %H:%M:%S} UTC, in MiB{scope}', 'dim')}"
-    yield _line(f"These numbers are old: {problem}", "bad") if problem else ""
-    yield _line(users.observed, "bad") if users.observed else ""
+    yield _line(f"These numbers are old: {problem}" if problem else "", "bad") + _line(users.observed, "bad")
     hues = page.hues(pod.namespace for node in users.nodes for device in node.devices for pod in device.pods)
     for pool in board.free.pools:
         yield _section(pool.pool, *_pool(pool, [node for node in users.nodes if node.pool == pool.pool], board, hues))
@@ -96,43 +78,38 @@ def _body(board: Board, problem: str) -> Iterator[str]:
         rows = [each for each in users.whole if each.pool == whole.pool]
         parts = [Segment(label=f"{each.node}: {each.held} held", amount=each.held, tenant="others") for each in rows]
         cells = [(each.node, str(each.held), str(each.offered or 0), ", ".join(each.pods)) for each in rows]
-        bar, table = _bar(draw.whole_line(whole), whole.gpus, parts), _table(("NODE", "HELD", "GPUS", "PODS"), cells)
-        yield _section(whole.pool, _line(draw.whole_line(whole)), bar, table)
+        line, table = draw.whole_line(whole), _table(("NODE", "HELD", "GPUS", "PODS"), cells)
+        yield _section(whole.pool, _line(line), _bar(line, whole.gpus, parts), table)
     yield _section("Waiting", *map(_wait, board.waits[:_MOST_ROWS]), _more(board.waits, _MOST_ROWS))
-    queues = board.free.queues
-    table = _table(draw.QUEUES_HEADER, map(draw.queue_row, queues))
-    yield _section("Queues", *(_line(draw.queue_line(each)) for each in queues), table)
+    lines = "".join(_line(draw.queue_line(each)) for each in queues)
+    yield _section("Queues", lines, _table(draw.QUEUES_HEADER, map(draw.queue_row, queues)))
     yield _section("On demand", _table(draw.GATES_HEADER, map(draw.gate_row, users.gates)))
     yield _section("Not known", *map(_line, users.unknown[:_MOST_ROWS]), _more(users.unknown, _MOST_ROWS))
 
 
 def _pool(pool: FreePool, nodes: Sequence[NodeRow], board: Board, hues: Mapping[str, int]) -> Iterator[str]:
-    lines, scope = [*draw.pool_lines(pool)], board.who.scope
+    (first, *others), scope = draw.pool_lines(pool), board.who.scope
     promised = Segment(label=f"promised {pool.promised_mib}", amount=pool.promised_mib, tenant="others")
-    bar = _bar(lines[0][0], max(pool.advertised_mib, pool.promised_mib), [promised])
-    first, *others = (_line(text, "bad" if alarm else "") for text, alarm in lines)
-    yield from (first, bar, *others)
+    yield _lines([first]) + _bar(first[0], max(pool.advertised_mib, pool.promised_mib), [promised]) + _lines(others)
     devices = [(node, device) for node in nodes for device in node.devices]
     devices.sort(key=lambda each: not any(alarm for _, alarm in draw.device_lines(each[1], scope)))
-    for node, device in devices[:_MOST_DEVICES]:
-        yield from _device(node, device, scope, hues)
+    yield from (_device(node, device, scope, hues) for node, device in devices[:_MOST_DEVICES])
     yield _more(devices, _MOST_DEVICES)
     for node in nodes:
-        yield _line(f"{node.node} takes no new pod: {node.unusable}", "bad") if node.unusable else ""
-        yield _line(f"{node.node}: the device of these pods is gone, or not known:", "bad") if node.adrift else ""
+        yield _line(f"{node.node} takes no new pod: {node.unusable}" if node.unusable else "", "bad")
+        yield _line(f"{node.node}: the device of these pods is gone, or not known:" if node.adrift else "", "bad")
         yield _table(draw.PODS_HEADER, map(draw.pod_row, node.adrift), hues)
 
 
-def _device(node: NodeRow, device: DeviceRow, scope: str | None, hues: Mapping[str, int]) -> Iterator[str]:
-    lines = [*draw.device_lines(device, scope)]
-    yield f"<h3>{_text(node.node)}, gpu {device.index}</h3>"
-    yield from (_line(text, "bad" if alarm else "") for text, alarm in lines)
-    yield _bar(lines[0][0], max(device.offered_mib, device.held_mib), draw.device_parts(device, scope), hues)
-    used_mib, free_mib, floor_mib = device.measured_used_mib, device.measured_free_mib, device.floor_mib
+def _device(node: NodeRow, device: DeviceRow, scope: str | None, hues: Mapping[str, int]) -> str:
+    lines, parts = [*draw.device_lines(device, scope)], draw.device_parts(device, scope)
+    bars = _bar(lines[0][0], max(device.offered_mib, device.held_mib), parts, hues)
+    used_mib, free_mib = device.measured_used_mib, device.measured_free_mib
     if used_mib is not None and free_mib is not None:
         used = Segment(label=f"used {used_mib}", amount=used_mib, tenant="used")
-        yield _bar(lines[1][0], used_mib + free_mib, [used], hues, floor_mib)
-    yield _table(draw.PODS_HEADER, map(draw.pod_row, device.pods), hues)
+        bars += _bar(lines[1][0], used_mib + free_mib, [used], hues, device.floor_mib)
+    pods = _table(draw.PODS_HEADER, map(draw.pod_row, device.pods), hues)
+    return f"<h3>{_text(node.node)}, gpu {device.index}</h3>{_lines(lines)}{bars}{pods}"
 
 
 def _wait(wait: Wait) -> str:
@@ -150,8 +127,13 @@ def _text(text: object) -> str:
     return escape(f"{shown[:_LONGEST]}…" if len(shown) > _LONGEST else shown)
 
 
-def _line(text: str, style: str = "") -> str:
+def _line(text: str | None, style: str = "") -> str:
     return f'<p class="{style}">{_text(text)}</p>' if text else ""
+
+
+def _lines(lines: Iterable[tuple[str, bool]]) -> str:
+    """Returns sentences, of which some are alarms."""
+    return "".join(_line(text, "bad" if alarm else "") for text, alarm in lines)
 
 
 def _more(found: Sequence[object], most: int) -> str:

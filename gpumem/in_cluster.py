@@ -1,0 +1,38 @@
+"""Reads the API with the account of a pod, for reports in the cluster."""
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+
+from agents.kube.client import Api, Object
+from agents.kube.paths import ApiPath
+from agents.runtime.http_client import fetch
+
+
+class InCluster:
+    """Reads the API with one connection, and connects to pods by their addresses. Several threads may use it."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._one = threading.Lock()
+        self._addresses: dict[str, str] = {}
+
+    @property
+    def now(self) -> datetime | None:
+        return self._api.time
+
+    def get(self, path: str) -> Object:
+        with self._one:
+            return self._api.get(ApiPath(path))
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        with self._one:
+            found = [*self._api.items(ApiPath(path), **parameters)]
+        for each in found:
+            if address := (each.get("status") or {}).get("podIP"):
+                self._addresses[f"{each['metadata']['namespace']}/{each['metadata']['name']}"] = address
+        yield from found
+
+    def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
+        address = self._addresses[f"{namespace}/{pod}"]
+        return fetch(f"http://{f'[{address}]' if ':' in address else address}:{port}{path}")
