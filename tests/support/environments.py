@@ -15,6 +15,6 @@ def environments_by_uv(folder: Path) -> dict[str, str]:
     """
     if find_spec("ensurepip"):
         return {}
-    make = f'shift 2; exec "{TOOLCHAIN / "bin" / "uv"}" venv --quiet --seed "$@"'
+    make = f'shift 2; exec "{TOOLCHAIN / "bin" / "uv"}" venv --quiet --seed --system-certs "$@"'
     run = f'exec "{shutil.which("python3")}" "$@"'
     return {"PULUMI_PYTHON_CMD": str(script(folder / "python3", f'if [ "$1 $2" = "-m venv" ]; then {make}; fi\n{run}'))}
