@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pulumi
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.network import PrometheusSpec
 from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec, TolerationSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
+from tenancy.image import has_digest
 
 _COMPONENT = "system"
 # The agents' pods never reach the number that the ResourceQuota allows.
@@ -38,8 +39,8 @@ class ClusterSpec(Spec):
     agent_image_has_code: bool = Field(
         default=False,
         description="True if `agent_image` is the agents' image of this release, which contains the agents' code and "
-        "its bytecode. Then no ConfigMap contains code, and an image of another release does not start. Without this "
-        "key, the code is in ConfigMaps, and `agent_image` needs only Python.",
+        "its bytecode. Then no ConfigMap contains code, an image of another release does not start, and `agent_image` "
+        "needs a digest. Without this key, the code is in ConfigMaps, and `agent_image` needs only Python.",
     )
     agent_tolerations: list[TolerationSpec] = Field(
         default_factory=list,
@@ -52,6 +53,13 @@ class ClusterSpec(Spec):
         description="The Prometheus that may scrape exporter, guard and scheduler. Without this key, "
         "NetworkPolicies allow connections only from the stack's agents.",
     )
+
+    @field_validator("agent_image_has_code")
+    @classmethod
+    def _has_a_digest(cls, has_code: bool, given: ValidationInfo) -> bool:
+        if has_code and not has_digest(given.data.get("agent_image", "")):
+            raise ValueError("needs agent_image with a digest (NAME@sha256:…), because a tag can get other code")
+        return has_code
 
     def shipped(self, code: Zipapp) -> list[Zipapp]:
         """Returns the code that a ConfigMap brings to the pods: nothing, if the image contains the code."""

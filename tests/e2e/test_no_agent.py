@@ -3,9 +3,11 @@
 Each test continues with the cluster and the state of the test before it.
 """
 
+import json
 import platform
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +27,6 @@ from toolchain.cluster import cluster, image
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.extent import Extent
-from toolchain.cluster.image import agent_image
 from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
 from toolchain.workspace import workspace
@@ -106,10 +107,10 @@ def test_the_agents_run_from_an_image_with_their_code_and_not_from_one_with_othe
         given = {"agent_image": image, "agent_image_has_code": True, "agent_tolerations": [{"key": TAINT}]}
         return lambda config: config["cluster"].update(given)
 
-    lab.write(run_from(agent_image()))
+    plain, with_code = imported(lab, tmp_path)
+    lab.write(run_from(plain))
     assert f"can't open file '{build().image_path}'" in ends(lab, "up", code=1)
-    name = "docker.io/library/gpu-tenancy-agents"
-    lab.write(run_from(f"{name}@{imported(lab, name, tmp_path)}"))
+    lab.write(run_from(with_code))
     lab.succeed("up")
     assert advertised(lab) == {GPUMEM, GPU_COUNT}
     assert code(lab) == []
@@ -122,17 +123,22 @@ def code(lab: Lab) -> list[str]:
     return [each["metadata"]["name"] for each in lab.items(CONFIG_MAPS) if "binaryData" in each]
 
 
-def imported(lab: Lab, name: str, folder: Path) -> str:
-    """Builds the agents' image on the node's image of Python, and loads it into the node. Returns its digest."""
-    image.write_python(folder / "base.tar")
-    shutil.unpack_archive(folder / "base.tar", folder / "base")
+def imported(lab: Lab, folder: Path) -> Iterator[str]:
+    """Loads an image of Python and the agents' image into the node. Yields their names with digests."""
+    base, made = folder / "base.tar", folder / "made.tar"
+    image.write_python(base)
+    shutil.unpack_archive(base, folder / "base")
     platforms = [f"linux/{image.ARCHITECTURES[platform.machine()]}"]
-    built = agents_image.build(folder / "base", folder / "made.tar", "0.1.0", "https://example.com", platforms)
+    agents_image.build(folder / "base", made, "0.1.0", "https://example.com", platforms)
     enter = ("nsenter", f"--target={lab.cluster.pid_on_node(program('kubelet'))}", "--mount")
     ctr = (program("ctr"), "--address=/run/containerd.sock", "--namespace=k8s.io")
-    loads = ("image", "import", "--local", "--digests", f"--base-name={name}", str(folder / "made.tar"))
-    subprocess.run([*enter, *ctr, *loads], check=True)
-    return built.digest
+    for archive in (base, made):
+        name = f"docker.io/library/{archive.stem}"
+        loads = ("image", "import", "--local", "--digests", f"--base-name={name}", str(archive))
+        subprocess.run([*enter, *ctr, *loads], check=True)
+        with tarfile.open(archive) as tar, tar.extractfile("index.json") as index:  # type: ignore[union-attr]
+            (entry,) = json.load(index)["manifests"]
+        yield f"{name}@{entry['digest']}"
 
 
 def test_a_quota_without_room_for_a_pod_ends_up_with_the_api_servers_reason(lab: Lab) -> None:

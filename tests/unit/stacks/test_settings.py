@@ -93,6 +93,11 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     (YTDLP_URL, "http://x:99999/", f"{URL} (got 'http://x:99999/')"),
     # Two keys of the same map contradict each other.
     (
+        "cluster agent_image_has_code",
+        True,
+        "needs agent_image with a digest (NAME@sha256:…), because a tag can get other code",
+    ),
+    (
         "memory_pools node-4 eviction_threshold_mib",
         62465,
         "and allocatable_mib 62364 must be at most memory_mib 62464 together (got 62465)",
