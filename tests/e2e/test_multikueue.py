@@ -152,7 +152,7 @@ def test_a_job_runs_in_the_worker_cluster_and_ends_in_the_manager_cluster(cluste
 
     complete_pods(worker, TEAM, "train")
     eventually(lambda: manager.get(jobs(TEAM, "train"))["status"].get("succeeded") == 1, "the Job succeeds")
-    finished = condition(workload(manager, TEAM, "train"), "Finished")
+    finished = eventually(lambda: condition(workload(manager, TEAM, "train"), "Finished"), "its Workload ends after it")
     assert (finished["status"], finished["reason"]) == ("True", "Succeeded")
     becomes(lambda: worker.items(jobs(TEAM)), [], "Kueue deletes the copy")
 
@@ -217,7 +217,7 @@ def test_a_job_of_a_lost_worker_cluster_is_evicted_and_starts_again(clusters: Cl
 
     submit(manager, TEAM, job("train", QUEUE, GPUS))
     becomes(lambda: manager.get(jobs(TEAM, "train"))["status"].get("active"), 1, "the manager has the Job's status")
-    (first,) = running()
+    (first,) = eventually(running, "its pod runs")  # An active pod of a Job may still be pending.
     clusters.connect(NEAR, ADDRESS_OF_NOTHING)
     lost = "Reset to Pending after eviction"
     eventually(lambda: lost in str(clusters.why("train")["more"]), "the manager evicts the Job")
