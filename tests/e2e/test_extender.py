@@ -183,7 +183,7 @@ def test_freed_memory_is_kept_even_if_kube_scheduler_knows_of_the_end_before_the
     proxy.flows.set()
     placed.create("thief", 15000, node="cards-0", priorityClassName="low")  # kube-scheduler tries new pods first.
     placed.await_bound("urgent")
-    assert placed.waits("thief")
+    eventually(lambda: placed.waits("thief"), "the lower pod waits")
     placed.assert_nothing_is_overfull()
 
 
