@@ -67,7 +67,7 @@ def read_filter_request(body: bytes) -> FilterRequest:
     """Reads a filter request. Raises VerbError."""
     with _reading():
         arguments = json.loads(body)
-        return FilterRequest(_pod(arguments), tuple(map(str, arguments["NodeNames"])))
+        return FilterRequest(_pod(arguments), tuple(arguments["NodeNames"]))
 
 
 def read_preempt_request(body: bytes) -> PreemptRequest:
