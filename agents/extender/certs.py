@@ -1,7 +1,7 @@
 """certify: creates the TLS certificates for the scheduler and the extender of one pod.
 
-A certificate authority signs a server certificate for the extender and a client certificate for the scheduler. The
-program then deletes the key of the certificate authority, so that nobody can sign another certificate. An init
+The certificates of the extender (server) and the scheduler (client) sign themselves, and each side trusts only the
+other side's certificate. Without a certificate authority, each side verifies one signature less in a handshake. An init
 container of the scheduler's pod runs the program.
 """
 
@@ -16,17 +16,13 @@ from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.settings import read, text, variable
 
-AUTHORITY, SERVER, CLIENT = "ca", "server", "client"
+SERVER, CLIENT = "server", "client"
 _DAYS = 3650  # A certificate is valid for longer than any pod runs.
 _KEY_MODE, _CERTIFICATE_MODE = 0o640, 0o644  # The setting fsGroup decides the group of these files.
 _CONFIGURATION = """
 [req]
 distinguished_name = name
 [name]
-[ca]
-basicConstraints = critical, CA:TRUE, pathlen:0
-keyUsage = critical, keyCertSign
-subjectKeyIdentifier = hash
 [server]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
@@ -59,7 +55,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def make_certificates(folder: Path) -> None:
-    """Creates the certificates of the authority, the server and the client in `folder`. Writes each file atomically.
+    """Creates the certificates of the server and the client in `folder`. Writes each file atomically.
 
     Raises CertifyError.
     """
@@ -67,20 +63,18 @@ def make_certificates(folder: Path) -> None:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as made:
             new = Path(made)
             (new / "openssl.cnf").write_text(_CONFIGURATION)
-            _request(new, AUTHORITY)
             for name in (SERVER, CLIENT):
-                _request(new, name, "-CA", "ca.crt", "-CAkey", "ca.key")
+                _create(new, name)
                 _hand_over(new / f"{name}.key", folder, _KEY_MODE)
                 _hand_over(new / f"{name}.crt", folder, _CERTIFICATE_MODE)
-            _hand_over(new / "ca.crt", folder, _CERTIFICATE_MODE)
     except OSError as error:
         raise CertifyError(f"{folder}: cannot be written: {error}") from None
 
 
-def _request(folder: Path, name: str, *signer: str) -> None:
+def _create(folder: Path, name: str) -> None:
     _openssl(
         folder, "req", "-x509", "-config", "openssl.cnf", "-extensions", name, "-subj", f"/CN=gpu-tenancy-{name}",
-        "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", str(_DAYS), *signer,
+        "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", str(_DAYS),
         "-keyout", f"{name}.key", "-out", f"{name}.crt",
     )  # fmt: skip
 

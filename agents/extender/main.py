@@ -19,7 +19,7 @@ from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import ReadingRefresher
 from agents.extender.cache.pod_info import PodInfo
-from agents.extender.certs import AUTHORITY, SERVER
+from agents.extender.certs import CLIENT, SERVER
 from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
@@ -119,16 +119,14 @@ def _run(part: Callable[[], None], verbs: Server) -> None:
 
 
 def server_tls(folder: Path) -> ssl.SSLContext:
-    """Returns a TLS 1.3 context that accepts only clients with a certificate of the authority in `folder`. Raises
-    AgentError.
-    """
+    """Returns a TLS 1.3 context that accepts only the client with the certificate in `folder`. Raises AgentError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.num_tickets = 0  # kube-scheduler resumes no TLS sessions
     try:
         context.load_cert_chain(folder / f"{SERVER}.crt", folder / f"{SERVER}.key")
-        context.load_verify_locations(folder / f"{AUTHORITY}.crt")
+        context.load_verify_locations(folder / f"{CLIENT}.crt")
     except OSError as error:
         raise AgentError(
             f"{folder}: the certificates cannot be read: {error}; the init container certify creates them"

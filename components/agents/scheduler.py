@@ -172,7 +172,7 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
                 "bindVerb": "bind",
                 "enableHTTPS": True,
                 "tlsConfig": {
-                    "caFile": f"{certificates}/ca.crt",
+                    "caFile": f"{certificates}/server.crt",
                     "certFile": f"{certificates}/client.crt",
                     "keyFile": f"{certificates}/client.key",
                 },

@@ -330,7 +330,7 @@ def test_the_extender_accepts_only_clients_with_a_certificate_of_its_pod(
 ) -> None:
     becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")
     port = int(scheduler.environment["VERBS_PORT"])
-    context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "ca.crt")
+    context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "server.crt")
 
     def ask() -> bytes:
         with (

@@ -44,7 +44,7 @@ class Extender:
 
     def post(self, verb: str, arguments: object) -> Any:
         folder = self.certificates
-        context = ssl.create_default_context(cafile=folder / "ca.crt")
+        context = ssl.create_default_context(cafile=folder / "server.crt")
         context.load_cert_chain(folder / "client.crt", folder / "client.key")
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self.verbs_port, timeout=PATIENCE_SECONDS, context=context

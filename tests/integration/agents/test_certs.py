@@ -14,7 +14,7 @@ from agents.extender import certs
 from agents.extender.certs import CertifyError
 from agents.runtime.log import Log
 
-FILES = {"ca.crt", "client.crt", "client.key", "server.crt", "server.key"}
+FILES = {"client.crt", "client.key", "server.crt", "server.key"}
 
 
 def run(folder: Path) -> int:
@@ -29,9 +29,9 @@ def handshake(folder: Path, client: str) -> None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.verify_mode = ssl.CERT_REQUIRED
     caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for context, name in ((server, "server"), (caller, client)):
+    for context, name, trusted in ((server, "server", "client"), (caller, client, "server")):
         context.load_cert_chain(folder / f"{name}.crt", folder / f"{name}.key")
-        context.load_verify_locations(folder / "ca.crt")
+        context.load_verify_locations(folder / f"{trusted}.crt")
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [server.wrap_bio(there, back, server_side=True), caller.wrap_bio(back, there, server_hostname="127.0.0.1")]
     for _ in range(4):

@@ -90,7 +90,7 @@ def test_only_the_pods_own_scheduler_may_call_bind(served: ServedOverTls, zipapp
         folder.mkdir()
     certs.make_certificates(other_folder)
     with running(served, zipapp, own_folder) as extender:
-        nobody, other, own = (ssl.create_default_context(cafile=own_folder / "ca.crt") for _ in range(3))
+        nobody, other, own = (ssl.create_default_context(cafile=own_folder / "server.crt") for _ in range(3))
         for context, folder in ((other, other_folder), (own, own_folder)):
             context.load_cert_chain(folder / "client.crt", folder / "client.key")
         for refused in (None, nobody, other):

@@ -20,5 +20,5 @@ def test_each_file_gets_its_own_name_and_only_keys_are_secret(tmp_path: Path, mo
     monkeypatch.setattr(subprocess, "run", openssl)
     make_certificates(tmp_path)
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
-    assert modes.keys() == {"ca.crt", "server.crt", "server.key", "client.crt", "client.key"}
+    assert modes.keys() == {"server.crt", "server.key", "client.crt", "client.key"}
     assert {name for name, mode in modes.items() if not mode & stat.S_IROTH} == {"server.key", "client.key"}

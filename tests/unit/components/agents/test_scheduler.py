@@ -100,7 +100,7 @@ def test_each_program_reads_the_environment_that_its_container_gives_it(graph: G
 def test_the_scheduler_knows_itself_by_the_certificates_that_certify_makes(graph: Graph) -> None:
     (asked,) = configuration(graph)["extenders"]
     files = {Path(path).name for path in asked["tlsConfig"].values()}
-    assert files == {f"{certs.AUTHORITY}.crt", f"{certs.CLIENT}.crt", f"{certs.CLIENT}.key"}
+    assert files == {f"{certs.SERVER}.crt", f"{certs.CLIENT}.crt", f"{certs.CLIENT}.key"}
     assert {asked[f"{verb}Verb"] for verb in ("filter", "preempt", "bind")} == {
         protocol.FILTER,
         protocol.PREEMPT,
