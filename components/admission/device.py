@@ -54,7 +54,7 @@ def device_placed(resources: Names, devices: int) -> Manifest:
     variables = {
         "asks": cel.asks_for_gpumem(resources),
         "initContainers": cel.INIT_CONTAINERS,
-        "amounts": cel.amounts_of("object.spec.containers + variables.initContainers", gpumem),
+        "asked": cel.amounts_of("object.spec.containers + variables.initContainers", gpumem),
         "devices": cel.devices_of(resources),
     }
     requirements = {
@@ -72,7 +72,7 @@ def device_placed(resources: Names, devices: int) -> Manifest:
         f"variables.devices <= {devices}": (
             f"this pod asks for more {gpu_count} than a node has ({devices}): lower its limits"
         ),
-        "variables.amounts.all(mib, mib % variables.devices == 0)": (
+        "variables.asked.all(mib, mib % variables.devices == 0)": (
             f"{gpumem} of each container is shared evenly by the pod's {gpu_count} devices: make it a multiple"
         ),
     }
