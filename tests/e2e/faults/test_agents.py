@@ -69,16 +69,24 @@ def test_a_reconcile_that_is_killed_anywhere_leaves_a_node_as_it_was_or_whole(
 
 
 def test_an_up_whose_reconcile_job_loses_its_pod_waits_for_the_next_pod(prod: Rollout) -> None:
+    for mib in (5100, 5110, 5120):
+        done = up_with_a_lost_pod(prod, mib)
+        if "failed" in done:  # A quick pod may end before the test deletes it.
+            break
+    assert (done["failed"], done["succeeded"]) == (1, 1)
+    assert shown(prod) == {WHOLE}
+
+
+def up_with_a_lost_pod(prod: Rollout, mib: int) -> Object:
     old = set(rollout_jobs(prod))
-    prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5100))
+    prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=mib))
     with ThreadPoolExecutor() as background:
         up = background.submit(prod.up)
         (job,) = eventually(lambda: set(rollout_jobs(prod)) - old, "the rollout's Job is there", pause_seconds=0.2)
         delete_at_once(prod, pod_of(prod, job)["metadata"]["name"])
         up.result()
-    done = prod.get(jobs(SYSTEM, job))["status"]
-    assert (done["failed"], done["succeeded"]) == (1, 1)
-    assert shown(prod) == {WHOLE}
+    status: Object = prod.get(jobs(SYSTEM, job))["status"]
+    return status
 
 
 def rollout_jobs(prod: Rollout) -> list[str]:
