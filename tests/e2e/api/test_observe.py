@@ -11,6 +11,7 @@ from tests.support.e2e.admitted import (
     GPUMEM,
     PLURALS,
     Pod,
+    await_policies,
     configuration,
     container,
     create,
@@ -48,6 +49,7 @@ def apply(server: ApiServer, mode: str) -> None:
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
     apply(server, "observe")
+    await_policies(server)
     runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
     server.apply({**runtime_class, "handler": "nvidia"}, "runtimeclasses")
     eventually(lambda: all(warned(server, case) for case in DENIED), "the API server has taken up every policy")

@@ -1,8 +1,12 @@
 """Builds pods for the admission tests, and creates prod's admission policies on an API server."""
 
+import secrets
 import time
+from collections.abc import Iterator
 from typing import Any
 
+from components.admission.policy import ResourceRule, Scope, binding, mutating, validating
+from components.base.manifest import Manifest
 from stacks import platform, settings
 from tenancy.names import JOB_CONTROLLERS
 from tests.support.e2e.rollout import eventually
@@ -90,6 +94,27 @@ def configuration(*changes: Change) -> settings.StackSettings:
     return settings.parse(config)
 
 
+def last_policies(name: str) -> Iterator[Manifest]:
+    """Yields two policies with their bindings. Together, they refuse a ConfigMap of this name."""
+    rules = [ResourceRule("CREATE", ("configmaps",))]
+    scope = Scope(namespaces={}, conditions={"named": f"object.metadata.name == '{name}'"}, rules=rules)
+    label = '[JSONPatch{op: "add", path: "/metadata/labels", value: {"seen": "yes"}}]'
+    for policy in (mutating(name, scope, [label]), validating(name, scope, {"!has(object.metadata.labels)": name})):
+        yield from (policy, binding(policy))
+
+
+def await_policies(server: ApiServer) -> None:
+    """Waits until all policies so far are in force. The API server reads all policies of a kind at the same time."""
+    name = f"last-{secrets.token_hex(4)}"
+    for manifest in last_policies(name):
+        server.apply(manifest, PLURALS[manifest["kind"]])
+    path = f"{NAMESPACES}/default/configmaps?dryRun=All"
+    eventually(
+        lambda: server.request("POST", path, {"metadata": {"name": name}}).refusal is not None,
+        "the last policies are in force",
+    )
+
+
 def put_into_force(server: ApiServer, *changes: Change) -> None:
     prod = configuration(*changes)
     there = {each["metadata"]["name"] for each in (server.api.get(NAMESPACES) or {})["items"]}
@@ -100,6 +125,7 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
     runtime_class = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
     server.apply({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", **runtime_class}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}}, "nodes")
+    await_policies(server)
     eventually(
         lambda: spec_of(create(server, "immich", gpu_pod())).get("priorityClassName") == "gpu-workload",
         "pods with a GPU are stamped",
