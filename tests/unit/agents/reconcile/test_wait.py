@@ -147,7 +147,8 @@ def test_passes_keep_their_distance_however_much_happens(settled: Served, monkey
         while time.monotonic() - began < 0.8:
             settled.cluster.add_node()
             time.sleep(0.02)
-        assert passes() - before <= (time.monotonic() - began) / 0.2 + 1
+        # The first request of the first pass may be late. Without the pause, there are about 20 passes.
+        assert passes() - before <= (time.monotonic() - began) / 0.2 + 2
 
 
 def test_without_watches_it_polls_and_logs_why(settled: Served) -> None:
