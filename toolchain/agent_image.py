@@ -1,8 +1,8 @@
 """Builds the agents' image: a Python image, and a layer with the agents' code and with bytecode.
 
-The base and the result are image layouts of OCI. The build needs no container engine, and does not run the base. The
-layer is for every architecture. The build's Python compiles the code and the base's standard library, because the
-official Python images have no bytecode (docs/adr/0007-glibc-agents.md).
+The base and the result are image layouts of OCI. The build runs without a container engine. The layer is for every
+architecture. The build's Python compiles the code and the base's standard library, because the official Python images
+have no bytecode (docs/adr/0007-glibc-agents.md).
 """
 
 import gzip

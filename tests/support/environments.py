@@ -1,4 +1,4 @@
-"""Lets Pulumi make Python environments on a machine whose Python has no ensurepip."""
+"""Lets Pulumi make Python environments with a Python that has no ensurepip."""
 
 import shutil
 from importlib.util import find_spec

@@ -78,7 +78,7 @@ def test_a_client_with_too_many_connections_loses_only_its_own() -> None:
 
 
 def test_a_client_with_many_addresses_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_server, "STEP_SECONDS", 60)  # The looks at all connections take seconds.
+    monkeypatch.setattr(open_server, "STEP_SECONDS", 60)  # A pass over all connections takes seconds.
     sources = [f"127.0.1.{number}" for number in range(1, 2 * CONNECTIONS // CONNECTIONS_A_SOURCE + 1)]
     with serving(OpenServer("127.0.0.1", 0, page)) as port, ExitStack() as stack:
         held = [
