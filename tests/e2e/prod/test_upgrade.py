@@ -27,6 +27,7 @@ NO_LONGER_GIVEN = {"v1:Role watchdog-identity-inference-role", "v1:RoleBinding w
 REPLACED = {
     "ValidatingAdmissionPolicy": (
         *("admission-{}queued-jobs", "admission-{}queued-jobs-deletion", "admission-{}gpu-tenants"),
+        "admission-{}mirror-pods",
         *("admission-{}gpu-count-use", "admission-{}whole-devices", "admission-{}counted-gpus"),
         *(
             "admission-{}priority-system",
