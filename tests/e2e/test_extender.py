@@ -188,8 +188,7 @@ def test_freed_memory_is_kept_even_if_kube_scheduler_knows_of_the_end_before_the
 
 
 def preempt_one_that_stays(placed: Bench) -> None:
-    for name, mib in (("a", 12207), ("b", 8138), ("c", 4069)):
-        placed.create(name, mib, node="cards-0", priorityClassName="high")
+    placed.create_in_turn({"a": 12207, "b": 8138, "c": 4069}, node="cards-0", priorityClassName="high")
     spec = {"priorityClassName": "low", "terminationGracePeriodSeconds": 0}
     placed.create("victim", 16276, node="cards-0", finalizers=["test/kept"], **spec)
     placed.await_bound("a", "b", "c", "victim")
@@ -198,10 +197,8 @@ def preempt_one_that_stays(placed: Bench) -> None:
 
 
 def test_preemption_evicts_only_pods_that_free_a_large_enough_device(placed: Bench, scheduler: SchedulerPod) -> None:
-    for name, mib in (("a", 12207), ("b", 8138), ("c", 4069)):
-        placed.create(name, mib, node="cards-0", priorityClassName="low")
-    placed.create("d", 16276, node="cards-0", priorityClassName="high")
-    placed.await_bound("a", "b", "c", "d")
+    placed.create_in_turn({"a": 12207, "b": 8138, "c": 4069}, node="cards-0", priorityClassName="low")
+    placed.create_in_turn({"d": 16276}, node="cards-0", priorityClassName="high")
     placed.create("urgent", 8000, node="cards-0", priorityClassName="high")
     (pod,) = placed.await_bound("urgent")
     # kube-scheduler compares only the sum of the devices, so it can choose the wrong victim.
@@ -235,10 +232,8 @@ def test_preemption_spares_a_pod_that_a_disruption_budget_protects(
 
 
 def test_nobody_is_evicted_for_a_pod_that_would_still_fit_on_no_device(placed: Bench, scheduler: SchedulerPod) -> None:
-    placed.create("large", 16276, node="cards-0", priorityClassName="high")
-    for name, mib in (("a", 12207), ("b", 8138), ("c", 4069)):
-        placed.create(name, mib, node="cards-0", priorityClassName="low")
-    placed.await_bound("large", "a", "b", "c")
+    placed.create_in_turn({"large": 16276}, node="cards-0", priorityClassName="high")
+    placed.create_in_turn({"a": 12207, "b": 8138, "c": 4069}, node="cards-0", priorityClassName="low")
     placed.create("hopeful", 14000, node="cards-0", priorityClassName="high")
     eventually(lambda: placed.waits("hopeful"), "the pod waits")
     placed.create("witness", 300, node="cards-1")

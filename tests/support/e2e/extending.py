@@ -137,6 +137,12 @@ class Bench:
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda each: self.create(*each, **spec), requests.items()))
 
+    def create_in_turn(self, requests: Mapping[str, int], **spec: Any) -> None:
+        """Creates each pod after the pod before it is bound. Another order can leave no device for the last pod."""
+        for name, mib in requests.items():
+            self.create(name, mib, **spec)
+            self.await_bound(name)
+
     def all_pods(self) -> list[Object]:
         return list(self._get(f"/api/v1/namespaces/{TENANT}/pods")["items"])
 
