@@ -24,13 +24,12 @@ from typing import Any
 from components.base import zipapp
 from components.base.zipapp import Zipapp
 from toolchain import plugin
+from toolchain.cluster.image import WITHOUT
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 NAME = "gpu-tenancy-agents"
 _OCI = "application/vnd.oci.image"
 _INDEX, _BLOBS = "index.json", PurePosixPath("blobs", "sha256")
-# The agents import no module of these packages of the standard library.
-_WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
 _NVML = "nvidia-ml-py"
 _PACKAGES = "var/lib/dpkg/status"
 _PACKAGE = re.compile(r"^Package: (\S+)$.*?^Version: (\S+)$", re.DOTALL | re.MULTILINE)
@@ -162,7 +161,7 @@ def _bytecode(base: _Base) -> Mapping[str, bytes]:
     made = {}
     for name, source in base.files.items():
         path = PurePosixPath(name)
-        if path.is_relative_to(folder) and _WITHOUT.isdisjoint(path.relative_to(folder).parts):
+        if path.is_relative_to(folder) and WITHOUT.isdisjoint(path.relative_to(folder).parts):
             cached = path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc"
             made[str(cached)] = _compiled(source, f"/{name}")
     return made

@@ -1,6 +1,6 @@
 """Serves a fake cluster over TLS for clients in any process, and starts a browser.
 
-On a machine whose Python has no ensurepip, uv makes the Python environments of Pulumi.
+If Python has no ensurepip, uv makes the Python environments of Pulumi.
 """
 
 from collections.abc import Iterator

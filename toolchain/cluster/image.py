@@ -25,7 +25,8 @@ from toolchain.cluster import prod
 from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
-_WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
+# The agents import no module of these packages of the standard library.
+WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
 # Without the bytecode in the image, Python would need about half of an agent's run to compile the standard library.
 _MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
@@ -162,7 +163,7 @@ def _openssl_settings(openssl: Path) -> Path:
 
 def _modules(library: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(library):
-        folders[:] = [name for name in folders if name not in _WITHOUT and not name.startswith("config-")]
+        folders[:] = [name for name in folders if name not in WITHOUT and not name.startswith("config-")]
         wanted = (name for name in files if name.endswith(_MODULES) and not name.startswith("_tkinter"))
         yield from (Path(folder) / name for name in wanted)
 
