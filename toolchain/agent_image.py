@@ -145,7 +145,7 @@ def _extended(base: _Base, version: str, source: str, blobs: dict[str, bytes]) -
         "rootfs": {"type": "layers", "diff_ids": [*base.config["rootfs"]["diff_ids"], _digest(layer)]},
         "history": [*base.config.get("history", ()), {"created_by": f"{NAME} {version}"}],
     }
-    layers = [*base.manifest["layers"], _put(blobs, "layer.v1.tar+gzip", gzip.compress(layer, mtime=0))]
+    layers = [*base.manifest["layers"], _put(blobs, "layer.v1.tar+gzip", gzip.compress(layer, 6, mtime=0))]
     manifest = {
         "schemaVersion": 2,
         "mediaType": f"{_OCI}.manifest.v1+json",
