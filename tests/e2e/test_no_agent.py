@@ -32,6 +32,7 @@ from toolchain.cluster.paths import program
 from toolchain.workspace import workspace
 
 REGISTRY = "registry.invalid"
+ABSENT_IMAGE = f"{REGISTRY}/python:3.13.9-slim-bookworm"
 JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
 CONFIG_MAPS = f"{NAMESPACES}/{SYSTEM}/configmaps"
 QUOTAS = f"{NAMESPACES}/{SYSTEM}/resourcequotas"
@@ -86,10 +87,16 @@ def advertised(lab: Lab) -> set[str]:
     return {key for key in (GPUMEM, GPU_COUNT) if key in lab.found(T4_NODE)["status"]["capacity"]}
 
 
+def test_a_taint_of_all_nodes_ends_up_with_the_schedulers_reason(lab: Lab) -> None:
+    lab.write(lambda config: config["cluster"].update(agent_image=ABSENT_IMAGE))
+    error = refused_up(lab)
+    assert error.startswith(f"  pod {SYSTEM}/{names.RECONCILE}-")
+    assert "Unschedulable: 0/6 nodes are available: 1 node(s) had untolerated taint(s)" in error
+
+
 def test_an_image_that_cannot_be_pulled_ends_up_with_the_kubelets_reason_and_a_repaired_up_goes_on(lab: Lab) -> None:
     tolerations = [{"key": TAINT}]
-    image = f"{REGISTRY}/python:3.13.9-slim-bookworm"
-    lab.write(lambda config: config["cluster"].update(agent_image=image, agent_tolerations=tolerations))
+    lab.write(lambda config: config["cluster"].update(agent_image=ABSENT_IMAGE, agent_tolerations=tolerations))
     error = refused_up(lab)
     assert error.startswith(f"  pod {SYSTEM}/{names.RECONCILE}-")
     assert "ImagePull" in error
