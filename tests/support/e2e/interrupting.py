@@ -61,7 +61,7 @@ def kill_at(
                 lambda: process.poll() is not None or (moment() and stands_still_at(process.pid, moment)),
                 f"{' '.join(command)} comes to where it is to be killed",
                 log.read_text,
-                pause_seconds=0.05,
+                pause_seconds=0.2,  # To parse a state takes longer than 0.05 s.
             )
         finally:
             kill_session(process.pid)
