@@ -27,7 +27,7 @@ _THERE, _NOT_THERE = "there", "not there"
 
 class RecoveryError(Exception):
     """Raised if the operator must act before the recovery. The message describes the
-    action. Before this error, the recovery changes nothing."""
+    action. Before this error, the recovery does not change the state."""
 
 
 def recover(stack: Stack, confirm: Callable[[], None]) -> Deployment:
@@ -38,6 +38,10 @@ def recover(stack: Stack, confirm: Callable[[], None]) -> Deployment:
     locked, before = is_locked_by_the_dead(stack), stack.export()
     plan = rollout.read(stack, before)
     after = None if plan is None and state.is_clean(before) else _put_right(stack, before, plan, confirm)
+    if after is not None:
+        locked = is_locked_by_the_dead(stack)
+        if stack.export() != before:
+            raise RecoveryError(f"another run has changed the state of {stack.name} during this recovery; run it again")
     if locked:  # Until this line, the stale lock has prevented other runs on the stack.
         stack.unlock()
         print(f"{stack.name}: unlocked")

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +39,15 @@ def test_a_lock_of_another_users_process_is_not_stale(gone: int, elsewhere: dict
 @pytest.fixture
 def prod(tmp_path: Path) -> Stack:
     (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
-    export = json.dumps(deployment(quota(id="tts/seats")))
-    pulumi = script(
-        tmp_path / "pulumi", f"echo \"$1 $2\" >> {tmp_path}/calls; [ $1 = stack ] && echo '{export}' || true"
-    )
-    return Stack("prod", tmp_path, {**os.environ, "PULUMI_BACKEND_URL": f"file://{tmp_path}"}, pulumi)
+    (tmp_path / "Pulumi.prod.yaml").touch()
+    stack = Stack("prod", tmp_path, {**os.environ, "PULUMI_BACKEND_URL": f"file://{tmp_path}"}, tmp_path / "pulumi")
+    answer(stack, deployment(quota(id="tts/seats")))
+    return stack
+
+
+def answer(stack: Stack, export: Mapping[str, object]) -> None:
+    noted = f'echo "$1 $2" >> {stack.folder}/calls'
+    script(stack.program, f"{noted}; [ $1 = stack ] && echo '{json.dumps(export)}' || true")
 
 
 # The state of the stack, and the record of its last rollout.
@@ -111,6 +116,21 @@ def test_no_rollout_is_recovered_that_goes_on_on_another_machine(prod: Stack) ->
     script(prod.program, f"[ $2 = rename ] && {{ printf '{locked}' >&2; exit 1; }}; echo '{export}'")
     with pytest.raises(RecoveryError, match=r"^prod is in use by ops@ci \(pid 7\) at noon\. Wait; or, .*='s3://states"):
         recover(remote, never)
+
+
+def test_a_state_that_another_run_saves_during_the_recovery_stays(prod: Stack) -> None:
+    answer(prod, deployment(pending=[("creating", quota())]))
+    with pytest.raises(RecoveryError, match=r"^another run has changed the state of prod"):
+        recover(prod, lambda: answer(prod, deployment()))
+    assert calls(prod)[-1] == "stack export"
+    assert "cancel --yes" not in calls(prod)
+
+
+def test_a_run_that_begins_during_the_recovery_keeps_its_lock(prod: Stack) -> None:
+    answer(prod, deployment(pending=[("creating", quota())]))
+    with pytest.raises(RecoveryError, match=r"^prod is in use by "):
+        recover(prod, lambda: locked_by(prod.folder, os.getpid()))
+    assert "cancel --yes" not in calls(prod)
 
 
 @pytest.fixture
