@@ -18,6 +18,7 @@ from gpumem.users import Workload
 from stacks import settings, stackfile
 from stacks.commands import EXAMPLE
 from tests.support import given_clusters as given_by
+from tests.support import search
 from tests.support.given_clusters import (
     GPU,
     STEADY,
@@ -364,6 +365,7 @@ def test_a_node_that_cannot_be_read_is_left_out_and_named() -> None:
     assert any(line.startswith("node odd is left out: 'many'") for line in proposed(cluster).unknown)
 
 
+@search.examples(40, soak=1000)
 @given(st.text(min_size=1, max_size=60), st.text(max_size=40))
 def test_no_text_of_a_tenant_gets_out_of_its_place(path: str, label: str) -> None:
     volumes = [{"name": "v", "hostPath": {"path": path}}]

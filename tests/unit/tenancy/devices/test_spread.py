@@ -1,11 +1,12 @@
 """Compares the placement of pods with several devices with all possible placements."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided
 from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, most_pods, place_on_nodes
+from tests.support import search
 from tests.support.placements import Nodes, Requests, by_trying_everything
 
 
@@ -21,7 +22,7 @@ REQUESTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 4)), max_size=6)
 NODES = st.lists(st.lists(st.integers(0, 14), min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple)
 
 
-@settings(max_examples=1500)
+@search.examples(600, soak=20_000)
 @given(REQUESTS, NODES)
 def test_it_finds_what_trying_everything_finds(requests: Requests, nodes: Nodes) -> None:
     outcome = place_on_nodes(items(requests), bins(nodes))
@@ -29,7 +30,7 @@ def test_it_finds_what_trying_everything_finds(requests: Requests, nodes: Nodes)
     assert isinstance(outcome, Placement if by_trying_everything(requests, empty) else Impossible)
 
 
-@settings(max_examples=500)
+@search.examples(200, soak=5000)
 @given(REQUESTS, NODES)
 def test_a_pod_is_on_as_many_devices_of_one_node_as_it_has(requests: Requests, nodes: Nodes) -> None:
     outcome = place_on_nodes(items(requests), bins(nodes))
@@ -42,7 +43,7 @@ def test_a_pod_is_on_as_many_devices_of_one_node_as_it_has(requests: Requests, n
             assert len({name.split("-")[0] for name in on}) == 1
 
 
-@settings(max_examples=500)
+@search.examples(200, soak=5000)
 @given(REQUESTS, NODES)
 def test_a_counter_example_does_not_fit(requests: Requests, nodes: Nodes) -> None:
     outcome = place_on_nodes(items(requests), bins(nodes))
@@ -83,7 +84,7 @@ SEATS = st.dictionaries(st.tuples(st.integers(1, 9), st.integers(1, 4)), st.inte
 SIZES = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 14))
 
 
-@settings(max_examples=500)
+@search.examples(200, soak=5000)
 @given(SEATS, SIZES)
 def test_what_fits_with_nodes_apart_fits(seats: dict[tuple[int, int], int], size: tuple[int, int, int]) -> None:
     nodes, device_count, device_mib = size
