@@ -54,8 +54,7 @@ class Operation:
     def identity(self) -> str:
         """The id that the provider gives the object: namespace/name, or the name of a cluster-scoped object."""
         inputs = self.resource["inputs"]
-        metadata = inputs if self.resource["type"] == RELEASE else inputs["metadata"]
-        return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        return _id(inputs if self.resource["type"] == RELEASE else inputs["metadata"])
 
     @property
     def title(self) -> str:
@@ -157,7 +156,10 @@ def without_foreign(refreshed: Deployment, entered: Deployment, operations: Sequ
         if resource["urn"] in upgraded or resource.get("delete"):
             resources.append(upgraded.get(resource["urn"], resource))
         elif resource["urn"] in updated or (operation is not None and is_ours(resource, operation)):
-            resources.append({**resource, "outputs": {**resource.get("outputs", {}), **_field_manager(resource)}})
+            outputs = {**resource.get("outputs", {}), **_field_manager(resource)}
+            # Without the CRD, the provider gives a cluster-scoped object the namespace `default` in its inputs.
+            known = {"id": _id(outputs["metadata"])} if "name" in outputs.get("metadata", {}) else {}
+            resources.append({**resource, **known, "outputs": outputs})
         elif operation is None:
             resources.append(resource)
     parts = {each.urn for each in operations if each.kind != "updating" and not each.is_of_kubernetes}
@@ -237,6 +239,10 @@ def deletion_command(half_upgraded: Resource) -> str:
     status = half_upgraded["outputs"]["status"]
     secret = f"sh.helm.release.v1.{status['name']}.v{status['revision']}"
     return f"kubectl -n {status['namespace']} delete secret {secret}"
+
+
+def _id(metadata: Mapping[str, Any]) -> str:
+    return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
 
 
 def _status(resource: Resource) -> str | None:

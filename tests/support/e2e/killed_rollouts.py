@@ -73,7 +73,8 @@ class KilledRollouts:
         drift = self.rollout.drift()
         assert drift.code == 0, drift.text
         assert changes(drift).keys() <= {"unchanged"}
-        assert set(self._in_cluster()) == set(self._in_state())
+        in_cluster, in_state = set(self._in_cluster()), set(self._in_state())
+        assert in_cluster == in_state, {"not in the state": in_cluster - in_state, "lost": in_state - in_cluster}
         return f"up took {seconds:.0f} s and {cpu_seconds:.0f} s of CPU"
 
     def _in_state(self) -> Iterator[tuple[str, str]]:

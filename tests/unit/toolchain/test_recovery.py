@@ -99,6 +99,15 @@ def test_a_chart_that_was_being_upgraded_is_as_before_so_that_the_next_up_upgrad
     assert resources(state.without_foreign(deployment(), deployment(before), [upgrade])) == []
 
 
+def test_the_id_of_a_created_object_has_the_namespace_that_the_object_has() -> None:
+    """The plan gives a ResourceFlavor the namespace `default` if the cluster lacks Kueue's CRDs."""
+    found = quota("default", id="default/seats", outputs=applied("pulumi-kubernetes-1", name="seats"))
+    creating = Operation("creating", quota("default"))
+    assert resources(state.without_foreign(deployment(found), deployment(), [creating])) == [
+        {**found, "id": "seats", "outputs": {**found["outputs"], "__fieldManager": "pulumi-kubernetes-1"}}
+    ]
+
+
 def test_only_objects_of_interrupted_creations_are_compared() -> None:
     found = quota(outputs=applied("kubectl"))
     assert resources(state.without_foreign(deployment(found), deployment(), [Operation("updating", quota())])) == [
