@@ -32,14 +32,20 @@ def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> Non
     log = stack.workspace.folder / f"killed-{command}.log"
     engine = stack.workspace.engine(command, "prod")
     environment = {**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)}
-    code = kill_at(moment, engine, cwd=stack.workspace.project, env=environment, log=log)
+    code = kill_at(moment, engine, cwd=stack.workspace.project, env=environment, log=log, pause_seconds=0.05)
     assert code == -signal.SIGKILL, log.read_text()
 
 
 def kill_at(
-    moment: Callable[[], object], command: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path
+    moment: Callable[[], object],
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    log: Path,
+    pause_seconds: float = 0.2,
 ) -> int:
-    """Kills the command as soon as `moment` is true.
+    """Kills the command as soon as `moment` is true. A short moment needs a short pause, and a pause saves CPU time.
 
     Once the condition is true, SIGSTOP stops the processes and `moment` runs again, so that the condition is still true
     at the kill.
@@ -61,7 +67,7 @@ def kill_at(
                 lambda: process.poll() is not None or (moment() and stands_still_at(process.pid, moment)),
                 f"{' '.join(command)} comes to where it is to be killed",
                 log.read_text,
-                pause_seconds=0.2,  # To parse a state takes longer than 0.05 s.
+                pause_seconds=pause_seconds,
             )
         finally:
             kill_session(process.pid)
