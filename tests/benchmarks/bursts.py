@@ -12,12 +12,9 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-from agents.kube.nodes import Node
-from agents.reconcile.decide import NodePatch, status_patch
 from tenancy import names
-from tests.support.e2e.extending import NAMES, TENANT, Bench, placement
+from tests.support.e2e.extending import POOL, TENANT, Bench, advertised, placement
 from tests.support.e2e.rollout import Object, eventually
 from toolchain.cluster import cluster, simulated
 from toolchain.cluster.extent import Extent
@@ -57,11 +54,8 @@ def main() -> None:
 
 def add_nodes(bench: Bench, count: int) -> None:
     def add(name: str) -> None:
-        change = NodePatch(
-            node=Node(name=name), bound_mib=0, gpumem_mib=sum(DEVICES_MIB), reason=names.EVENT_ADVERTISED, note=""
-        )
-        status: Any = status_patch(NAMES, change)["status"]
-        node = simulated.node(name, labels={"pool": "cards"}, resources=status["capacity"])
+        resources = advertised(name, DEVICES_MIB)
+        node = simulated.node(name, labels=POOL.node_selector, resources=resources)
         bench.cluster.api.create("/api/v1/nodes", node)
         bench.nodes[name] = DEVICES_MIB
         bench.publish(name)

@@ -78,10 +78,7 @@ class Bench:
     pods: list[SchedulerPod] = field(default_factory=list)
 
     def add_node(self, name: str, *devices_mib: int) -> None:
-        node = Node(name=name)
-        change = NodePatch(node=node, bound_mib=0, gpumem_mib=sum(devices_mib), reason=names.EVENT_ADVERTISED, note="")
-        status: Any = status_patch(NAMES, change)["status"]
-        self.cluster.add_node(name, labels={"pool": "cards"}, resources=status["capacity"])
+        self.cluster.add_node(name, labels=POOL.node_selector, resources=advertised(name, devices_mib))
         self.nodes[name] = devices_mib
         self.publish(name)
 
@@ -320,6 +317,14 @@ def _objects() -> Iterator[tuple[str, Object]]:
                 "value": value,
             },
         )
+
+
+def advertised(name: str, devices_mib: Sequence[int]) -> Mapping[str, str]:
+    """Returns the capacity that reconcile would write for the devices of the node."""
+    node, mib = Node(name=name), sum(devices_mib)
+    change = NodePatch(node=node, bound_mib=0, gpumem_mib=mib, reason=names.EVENT_ADVERTISED, note="")
+    status: Any = status_patch(NAMES, change)["status"]
+    return dict(status["capacity"])
 
 
 def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
