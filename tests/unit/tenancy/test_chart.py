@@ -301,6 +301,14 @@ def test_what_queues_may_hand_out_takes_its_room_in_the_bar() -> None:
     chart = seating_chart(replace(ledger(T4, seat("chat", 400)), quotas=(quota,)))
     assert "t4: 900 of 900 MiB promised, 0 free" in chart
     assert "│queues 500 " in chart
+    assert "equal parts" not in chart
+
+
+def test_a_quota_of_several_devices_is_drawn_in_equal_parts_and_the_chart_has_a_sentence_about_it() -> None:
+    quota = QueueQuota(queue="gpu-cq", flavor="any", pool="t4", resource="example.com/gpumem", nominal=500)
+    chart = seating_chart(replace(ledger(replace(T4, device_count=2)), quotas=(quota,)))
+    assert "2 x ┃queues 250 " in chart
+    assert "drawn in equal parts; Kueue counts the sum, and each pod goes where it has room" in chart
 
 
 def test_a_tenant_keeps_its_colour_when_others_come_and_go() -> None:
