@@ -1,5 +1,6 @@
 """Starts child processes that write to log files. On Linux, the kernel kills a child when its parent ends."""
 
+import atexit
 import ctypes
 import os
 import secrets
@@ -17,7 +18,8 @@ from toolchain.cluster.paths import Folder
 STOP_SECONDS = 5
 _PR_SET_PDEATHSIG = 1
 _PORTS = range(20000, 30000)  # The range of ports is below the ephemeral ports of all kernels, and below the NodePorts.
-_held: list[ExitStack] = []
+_held = ExitStack()
+atexit.register(_held.close)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ def free_ports(count: int) -> list[int]:
                 held.bind(("127.0.0.1", port))
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if sys.platform == "linux":
-                _held.append(sockets.pop_all())
+                _held.enter_context(sockets.pop_all())
             return ports
 
 
