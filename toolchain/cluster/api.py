@@ -17,7 +17,7 @@ from toolchain.cluster.errors import ClusterError
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 CONFLICT, NOT_FOUND = 409, 404
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 65  # The API server itself ends a request after 60 s (--request-timeout).
 PAUSE_SECONDS = 0.2
 
 
