@@ -34,6 +34,7 @@ MPI_OPERATOR = "github.com/kubeflow/mpi-operator"
 KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 AUTOSCALER = "k8s.io/autoscaler/cluster-autoscaler/apis"
 D2 = "oss.terrastruct.com/d2"
+GOFAKES3 = "github.com/johannesboyne/gofakes3"
 # Browser programs that can run without a window.
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 
@@ -236,12 +237,12 @@ def _lint(target: InstallTarget) -> tuple[Tool, ...]:
 def _oracle(target: InstallTarget) -> tuple[Tool, ...]:
     """Returns reference programs for tests.
 
-    The programs are Kubernetes' own code, the controllers of the kinds that Kueue queues, and NVIDIA's container
-    runtime, which needs a C compiler. The reference programs have no official release that the tests can use, so Go
-    builds them.
+    The programs are Kubernetes' own code, the controllers of the kinds that Kueue queues, an S3 server, and NVIDIA's
+    container runtime. The container runtime needs a C compiler. The reference programs have no official release that
+    the tests can use, so Go builds them.
     """
     kubernetes = _built(target, "kube-oracle", "kube", KUBERNETES, packages={"kube-oracle": "./oracle"})
-    found = [kubernetes, *_frameworks(target)]
+    found = [kubernetes, *_frameworks(target), _built(target, "gofakes3", "s3", GOFAKES3, "gofakes3")]
     if target.system == "linux":
         programs, folder = ("nvidia-cdi-hook", "nvidia-container-runtime"), "nvidia-container-toolkit"
         found.append(_built(target, folder, folder, TOOLKIT, *programs, cgo=True))

@@ -39,7 +39,11 @@ class KilledRollouts:
     moments: random.Random
 
     def kill(self, number: int) -> str:
-        """Starts `up` with new budgets, kills it after a random part of the new quotas, and recovers the stack."""
+        """Kills a run of `up`, and recovers the stack."""
+        return f"{self.interrupt(number)}\n{self.rollout.recover()}"
+
+    def interrupt(self, number: int) -> str:
+        """Starts `up` with new budgets, and kills it after a random part of the new quotas."""
         mib = _LEAST_MIB + number
         self.declare(mib)
         least = self.moments.uniform(0, 1) * self.tenants
@@ -51,8 +55,7 @@ class KilledRollouts:
             lambda: self._quotas(mib) >= least, command, cwd=self.rollout.workspace.project, env=environment, log=log
         )
         assert code in (0, -signal.SIGKILL), log.read_text()
-        how = f"killed after {self._quotas(mib)} of {self.tenants} quotas" if code else "ended by itself"
-        return f"up {how}\n{self.rollout.recover()}"
+        return f"up killed after {self._quotas(mib)} of {self.tenants} quotas" if code else "up ended by itself"
 
     def _quotas(self, mib: int) -> int:
         found = self.rollout.items("/api/v1/resourcequotas?limit=5000")
@@ -78,12 +81,16 @@ class KilledRollouts:
         return f"up took {seconds:.0f} s and {cpu_seconds:.0f} s of CPU"
 
     def _in_state(self) -> Iterator[tuple[str, str]]:
-        for each in self.rollout.workspace.state("prod")["resources"]:
+        for each in self._resources():
             if _is_object(each):
                 yield each["inputs"]["kind"], each["id"]
 
+    def _resources(self) -> list[dict[str, Any]]:
+        resources: list[dict[str, Any]] = json.loads(self.rollout.export().read_text())["deployment"]["resources"]
+        return resources
+
     def _in_cluster(self) -> Iterator[tuple[str, str]]:
-        kinds = {each["type"] for each in self.rollout.workspace.state("prod")["resources"] if _is_object(each)}
+        kinds = {each["type"] for each in self._resources() if _is_object(each)}
         kubectl = (TOOLCHAIN / "bin" / "kubectl", f"--kubeconfig={self.rollout.cluster.kubeconfig}")
         command = [*kubectl, "get", ",".join(map(_resource, sorted(kinds))), "--all-namespaces", "--output=json"]
         for each in json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["items"]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
@@ -67,6 +68,19 @@ class Rollout:
 
     def preview_destroy(self) -> Outcome:
         return self._succeeded(self._run("destroy", "--preview-only", *_PLAIN))
+
+    def export(self) -> Path:
+        """Writes the state to a file, and returns the path of this file."""
+        path = self.workspace.folder / "exported.json"
+        self._succeed("stack", "export", "--stack", "prod", "--file", str(path))
+        return path
+
+    def take_over(self, other: "Rollout") -> None:
+        """Replaces the state by the state of the same stack in another backend."""
+        self._succeed("stack", "import", "--stack", "prod", "--file", str(other.export()))
+
+    def cancel(self) -> None:
+        self._succeed("cancel", "--yes")
 
     def recover(self) -> str:
         return self._succeeded(self.command("recover")).text
