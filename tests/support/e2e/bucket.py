@@ -1,8 +1,7 @@
 """Stores the states of workspaces in an S3 server."""
 
-import http.client
+import socket
 import subprocess
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,20 +25,20 @@ def bucket() -> Iterator[Callable[[Path], Workspace]]:
     """
     if missing(("gofakes3",)):
         pytest.skip("gofakes3 is not installed: a state in S3 is NOT tested (make e2e installs it)")
-    address = f"127.0.0.1:{free_ports(1)[0]}"
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
     command = (program("gofakes3"), "-backend=memory", f"-host={address}", f"-initialbucket={_BUCKET}", "-quiet")
     with subprocess.Popen(command) as server:
         try:
-            url = f"http://{address}/{_BUCKET}"
-            wait_until(lambda: urllib.request.urlopen(url, timeout=10), _START_SECONDS, f"{url} answers")
+            wait_until(lambda: _accepts_connections(port), _START_SECONDS, "the S3 server accepts connections")
             yield lambda folder: _in_bucket(folder, address)
         finally:
             server.terminate()
 
 
-def _answers(url: str) -> bool:
-    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 (http)
-        return answer.status == http.client.OK
+def _accepts_connections(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port)):
+        return True
 
 
 def _in_bucket(folder: Path, address: str) -> Workspace:
