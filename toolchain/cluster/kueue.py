@@ -41,10 +41,10 @@ _START_SECONDS = 120
 
 
 class KueueRunner:
-    """Starts and stops Kueue's process, depending on the state of the Helm release. Call `step` about twice a second.
+    """Starts and stops Kueue's process, depending on the state of the Helm release.
 
-    After Kueue is ready, most steps read only the Deployment and the Service. An upgrade of the release changes the
-    Deployment or the Service.
+    While Kueue is ready or not installed, most steps only compare the Deployment and the Service with those of the step
+    before. An upgrade of the release changes the Deployment or the Service.
     """
 
     def __init__(self, api: ClusterApi, folder: Folder, ports: Ports) -> None:
@@ -60,13 +60,14 @@ class KueueRunner:
         Raises OSError if the API server cannot be reached, and ClusterError if the API server refuses a request.
         """
         deployment = self._deployment()
-        if self._steady_steps and deployment is not None and self._runs(deployment) and self._is_redirected(deployment):
+        if self._steady_steps and self._is_unchanged(deployment):
             self._steady_steps -= 1
             return
         self._steady_steps = 0
         self._remove_visibility()
         if deployment is None or deployment["spec"]["replicas"] == 0:
             self.stop()
+            self._steady_steps = _STEADY_STEPS if deployment is None else 0
             return
         metadata = deployment["metadata"]
         self._redirect(metadata["namespace"], _service(metadata))
@@ -84,10 +85,20 @@ class KueueRunner:
                 f"not ready within {_START_SECONDS} s; a new process starts:\n{self._folder.tail('kueue')}"
             )
 
+    @property
+    def pause_seconds(self) -> float:
+        """The seconds until the next step."""
+        return 1 if self._steady_steps else 0.5
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.stop()
         self._process, self._started = None, math.inf
+
+    def _is_unchanged(self, deployment: Mapping[str, Any] | None) -> bool:
+        if deployment is None:
+            return self._process is None
+        return self._runs(deployment) and self._is_redirected(deployment)
 
     def _runs(self, deployment: Mapping[str, Any]) -> bool:
         return self._process is not None and self._process.running and self._revision == _revision(deployment)

@@ -26,7 +26,6 @@ from toolchain.cluster.objects import objects, real_pod_policy
 from toolchain.cluster.paths import Folder
 from toolchain.cluster.process import ChildProcess, Command
 
-STEP_SECONDS = 0.5
 READY_SECONDS = 120
 _STOP = "stop"
 
@@ -128,7 +127,7 @@ class Supervisor:
     def _watch(self, kueue: KueueRunner) -> None:
         while True:
             with suppress(queue.Empty):
-                order = self._orders.get(timeout=STEP_SECONDS)
+                order = self._orders.get(timeout=kueue.pause_seconds)
                 if order == _STOP:
                     return
                 self._obey(order)
