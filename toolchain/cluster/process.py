@@ -110,6 +110,12 @@ def free_ports(count: int) -> list[int]:
             return ports
 
 
+def accepts_connections(port: int) -> bool:
+    """Returns True if a program listens on this port of 127.0.0.1. Raises OSError if no program listens."""
+    with socket.create_connection(("127.0.0.1", port)):
+        return True
+
+
 _libc = ctypes.CDLL(None)  # The code loads the library here, because loading is not safe between fork and exec.
 
 

@@ -9,10 +9,10 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from socket import create_connection
 
 from tests.support.paths import ROOT
 from toolchain.cluster.api import wait_until
+from toolchain.cluster.process import accepts_connections
 from toolchain.cluster.relay import End, Tcp, Unix, serve
 
 LOCALHOST = "127.0.0.1"
@@ -37,13 +37,8 @@ def _run(socket: Path, port: int, command: Sequence[str]) -> int:
     subprocess.run(("ip", "link", "set", "lo", "up"), check=True)
     wait_until(socket.exists, READY_SECONDS, "the relay listens")
     _in_background((Tcp(LOCALHOST, port), Unix(socket)))
-    wait_until(lambda: _answers(port), READY_SECONDS, "the API server is reached")
+    wait_until(lambda: accepts_connections(port), READY_SECONDS, "the API server is reached")
     return subprocess.run(command, check=False).returncode
-
-
-def _answers(port: int) -> bool:
-    with create_connection((LOCALHOST, port)):
-        return True
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Stores the states of workspaces in an S3 server."""
 
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ import pytest
 
 from toolchain.cluster.api import wait_until
 from toolchain.cluster.paths import missing, program
-from toolchain.cluster.process import free_ports
+from toolchain.cluster.process import accepts_connections, free_ports
 from toolchain.workspace import Workspace, workspace
 
 _BUCKET = "states"
@@ -30,15 +29,10 @@ def bucket() -> Iterator[Callable[[Path], Workspace]]:
     command = (program("gofakes3"), "-backend=memory", f"-host={address}", f"-initialbucket={_BUCKET}", "-quiet")
     with subprocess.Popen(command) as server:
         try:
-            wait_until(lambda: _accepts_connections(port), _START_SECONDS, "the S3 server accepts connections")
+            wait_until(lambda: accepts_connections(port), _START_SECONDS, "the S3 server accepts connections")
             yield lambda folder: _in_bucket(folder, address)
         finally:
             server.terminate()
-
-
-def _accepts_connections(port: int) -> bool:
-    with socket.create_connection(("127.0.0.1", port)):
-        return True
 
 
 def _in_bucket(folder: Path, address: str) -> Workspace:

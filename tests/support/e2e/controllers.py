@@ -6,7 +6,6 @@ KubeRay's webhook does not run, because it only validates objects.
 import base64
 import shutil
 import signal
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from toolchain.cluster import certificates, kubeconfig
 from toolchain.cluster.api import ClusterApi
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.paths import TOOLCHAIN, program
-from toolchain.cluster.process import ChildProcess, Command, free_ports
+from toolchain.cluster.process import ChildProcess, Command, accepts_connections, free_ports
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -120,8 +119,7 @@ def _start(cluster: HeldCluster, controller: Controller, running: ExitStack) -> 
 
 def _listens(process: ChildProcess, port: int) -> bool:
     process.check()
-    with socket.create_connection((LOCALHOST, port)):
-        return True
+    return accepts_connections(port)
 
 
 def _manifests(name: str, files: str) -> Iterator[dict[str, Any]]:
