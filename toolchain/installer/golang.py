@@ -15,7 +15,8 @@ from zipfile import ZipFile, is_zipfile
 from toolchain.installer.console import Console
 from toolchain.installer.download import fetch
 from toolchain.installer.errors import ToolchainError, UnavailableError
-from toolchain.installer.tool import GoBuild, ModuleFiles
+from toolchain.installer.pins import Module
+from toolchain.installer.tool import ChangedModule, GoBuild, ModuleFiles
 
 PUBLIC_PROXY = "https://proxy.golang.org"
 NO_DEBUG = "all=-dwarf=false"  # The Go compiler writes no debug information, because the linker would remove it anyway.
@@ -38,6 +39,7 @@ def build(wanted: GoBuild, into: Path, console: Console, log: Path, installed: P
         flags = [
             "-trimpath", "-mod=readonly", "-buildvcs=false", f"-tags={wanted.tags}", f"-gcflags={NO_DEBUG}",
             f"-ldflags=-s -w {linked}", f"-p={cores}", f"-overlay={_overlay(wanted, Path(scratch), console)}",
+            f"-modfile={_modfile(wanted.changed, wanted.module, Path(scratch), console)}",
         ]  # fmt: skip
         for program, package in wanted.programs.items():
             command = ["go", "build", *flags, "-o", str(into / program), package]
@@ -115,6 +117,22 @@ def _overlay(wanted: GoBuild, scratch: Path, console: Console) -> str:
     shown = {str(wanted.module.folder / name): str(scratch / name) for name in wanted.embeds.files.values()}
     (scratch / "overlay.json").write_text(json.dumps({"Replace": shown}))
     return str(scratch / "overlay.json")
+
+
+def _modfile(changed: ChangedModule | None, module: Module, scratch: Path, console: Console) -> str:
+    """Returns the path of a go.mod that names a changed copy of a module. If nothing is changed, returns ""."""
+    if changed is None:
+        return ""
+    copy = scratch / "changed"
+    copy_files(changed.files, copy, console)
+    text = (copy / changed.file).read_text()
+    for pattern, replacement in changed.changes.items():
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    (copy / changed.file).write_text(text)
+    shutil.copy(module.folder / "go.sum", scratch)  # Go expects go.sum next to go.mod.
+    own = (module.folder / "go.mod").read_text()
+    (scratch / "go.mod").write_text(f"{own}\nreplace {changed.files.path} => {json.dumps(str(copy))}\n")
+    return str(scratch / "go.mod")
 
 
 def _environment(*, cgo: bool = False) -> Mapping[str, str]:

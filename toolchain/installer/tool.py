@@ -38,13 +38,26 @@ class ModuleFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChangedModule:
+    """A module of which a build changes one file.
+
+    `changes` maps regular expressions to their replacements in the file at the path `file`.
+    """
+
+    files: ModuleFiles
+    file: str
+    changes: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class GoBuild:
     """Programs that Go builds in a module's folder.
 
     `programs` maps each program to its package. `stamps` contains variables of the programs with their values. The
     linker sets the values of `stamps` with its flag `-X`. The packages embed the files of `embeds`. Therefore the build
-    adds the embedded files to the module's folder. With `cgo`, the build needs a C compiler. With `cgo`, the linker
-    accepts functions of libraries that the program loads at run time.
+    adds the embedded files to the module's folder. The build reads the module `changed` with its changes. With `cgo`,
+    the build needs a C compiler. With `cgo`, the linker accepts functions of libraries that the program loads at run
+    time.
     """
 
     module: Module
@@ -52,11 +65,13 @@ class GoBuild:
     stamps: Mapping[str, str] = field(default_factory=dict)
     tags: str = ""
     embeds: ModuleFiles | None = None
+    changed: ChangedModule | None = field(default=None, repr=False)
     cgo: bool = False
 
     def pins(self) -> bytes:
         files = {file for package in self.programs.values() for file in self.module.sources(package)}
-        return b"".join(file.read_bytes() for file in sorted(files))
+        changed = repr(self.changed).encode() if self.changed else b""
+        return b"".join(file.read_bytes() for file in sorted(files)) + changed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@
 """
 
 import platform
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,13 +13,23 @@ from pathlib import Path
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.pins import Module, python_pin
 from toolchain.installer.store import PULUMI_HOME
-from toolchain.installer.tool import DebianPackages, Dependencies, GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import (
+    ChangedModule,
+    DebianPackages,
+    Dependencies,
+    GoBuild,
+    ModuleFiles,
+    PipInstall,
+    Release,
+    Tool,
+)
 
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 PULUMI_CLI = "github.com/pulumi/pulumi/pkg/v3"
 PULUMI_SDK = "github.com/pulumi/pulumi/sdk/v3"
 PULUMI_VERSION = f"{PULUMI_SDK}/go/common/version.Version"
 PULUMI_KUBERNETES = "github.com/pulumi/pulumi-kubernetes/provider/v4"
+PULUMI_KUBERNETES_SDK = "github.com/pulumi/pulumi-kubernetes/sdk/v4"
 KUBERNETES = "k8s.io/kubernetes"
 KWOK = "sigs.k8s.io/kwok"
 KUEUE = "sigs.k8s.io/kueue"
@@ -132,7 +143,7 @@ def _pulumi_kubernetes(target: InstallTarget) -> Tool:
     releases. Therefore go.mod pins the commit of the release.
     """
     version = python_pin(target.checkout / "pyproject.toml", "pulumi-kubernetes")
-    program = "pulumi-resource-kubernetes"
+    program, module = "pulumi-resource-kubernetes", target.module("provider-kubernetes")
     embedded = {f"cmd/{program}/{name}": name for name in ("schema.json", "terraform-mapping.json")}
     archive, checksums = f"{program}-v{version}-{target.platform}.tar.gz", f"pulumi-kubernetes_{version}_checksums.txt"
     return _built(
@@ -143,9 +154,31 @@ def _pulumi_kubernetes(target: InstallTarget) -> Tool:
         packages={program: "."},
         links={f"{PULUMI_HOME}/plugins/resource-kubernetes-v{version}/{program}": program},
         stamps={f"{PULUMI_KUBERNETES}/pkg/version.Version": version},
-        embeds=ModuleFiles(module=target.module("provider-kubernetes"), path=PULUMI_KUBERNETES, files=embedded),
+        embeds=ModuleFiles(module=module, path=PULUMI_KUBERNETES, files=embedded),
+        changed=_without_classes(module),
         version=version,
         release=_on_github("pulumi/pulumi-kubernetes", version, archive, checksums, program),
+    )
+
+
+def _without_classes(module: Module) -> ChangedModule:
+    """Returns the provider's Go SDK with one class for the objects of all kinds.
+
+    The provider's components ConfigGroup, ConfigFile and Chart register each object of a YAML file with the class of
+    its kind. They use only what all classes have in common. The classes of the kinds took more than half of the
+    provider's build.
+    """
+    return ChangedModule(
+        files=ModuleFiles(
+            module=module,
+            path=PULUMI_KUBERNETES_SDK,
+            files={name: name for name in ("go.mod", "go/kubernetes")},
+        ),
+        file="go/kubernetes/yaml/v2/kinds.go",
+        changes={
+            rf'^\t\w+ "{re.escape(PULUMI_KUBERNETES_SDK)}/.*"\n': "",
+            r"\bvar res \w+\.\w+": "var res apiextensions.CustomResource",
+        },
     )
 
 
@@ -404,6 +437,7 @@ def _built(
     tags: str = "",
     cgo: bool = False,
     embeds: ModuleFiles | None = None,
+    changed: ChangedModule | None = None,
     version: str | None = None,
     release: Release | None = None,
 ) -> Tool:
@@ -420,7 +454,17 @@ def _built(
         platform=target.platform,
         links=links or _in_bin(*packages),
         release=release,
-        recipes=(GoBuild(module=module, programs=packages, stamps=stamps or {}, tags=tags, embeds=embeds, cgo=cgo),),
+        recipes=(
+            GoBuild(
+                module=module,
+                programs=packages,
+                stamps=stamps or {},
+                tags=tags,
+                embeds=embeds,
+                changed=changed,
+                cgo=cgo,
+            ),
+        ),
     )
 
 

@@ -22,6 +22,8 @@ LACKING = (
     "without chromium-headless-shell (this machine has no apt-get), these tests are skipped:"
     " the docs' website in a browser"
 )
+# A file of each folder that the installer copies from a module.
+INSIDE = {"kueue": "Chart.yaml", "kubernetes": "yaml/v2/kinds.go"}
 BUILT = ["pulumi-language-python", "pulumi", "pulumi-resource-kubernetes"]
 
 
@@ -123,15 +125,15 @@ def clone(machine: Machine, name: str) -> Path:
     for wanted in (files for tool in others for recipe in tool.recipes for files in module_files(recipe)):
         for source in wanted.files:
             file = machine.folder / "modules" / f"{wanted.path}@{wanted.module.version(wanted.path)}" / source
-            file = file if file.suffix or file.name.startswith("pulumi") else file / "Chart.yaml"
+            file = file / INSIDE[file.name] if file.name in INSIDE else file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
     return checkout
 
 
 def module_files(recipe: object) -> list[ModuleFiles]:
-    found = recipe.embeds if isinstance(recipe, GoBuild) else recipe
-    return [found] if isinstance(found, ModuleFiles) else []
+    found = (recipe.embeds, recipe.changed and recipe.changed.files) if isinstance(recipe, GoBuild) else (recipe,)
+    return [files for files in found if isinstance(files, ModuleFiles)]
 
 
 def test_a_first_run_installs_everything_and_reports_how_and_why(machine: Machine, checkout: Path) -> None:

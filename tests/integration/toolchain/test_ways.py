@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import sysconfig
 import tarfile
 import threading
@@ -23,7 +24,7 @@ from toolchain.installer.download import Internet
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.pins import Module
 from toolchain.installer.store import Store
-from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import ChangedModule, GoBuild, ModuleFiles, PipInstall, Release, Tool
 from toolchain.installer.ways import Installer
 
 STAGES_H1 = "h1:04C0q4HD33Y9fmmwtzS98avza6mqLa2PnFXh/1o8bjI="
@@ -242,6 +243,26 @@ def test_a_build_finds_what_it_embeds_next_to_its_code(workshop: Workshop) -> No
     golang.build(wanted, workshop.folder, Console(workshop.output), workshop.folder / "log", workshop.folder)
     (shown,) = json.loads((workshop.folder / "log").read_text())["Replace"]
     assert shown == str(workshop.module.folder / "schema.json")
+
+
+def test_a_build_reads_a_module_with_its_changes(workshop: Workshop) -> None:
+    module, kinds = workshop.folder / "stages", Path("go", "kinds.go")
+    (module / "go").mkdir(parents=True)
+    (module / "go.mod").write_text(STAGES["go.mod"])
+    (module / kinds).write_text('import (\n\tone "stages/one"\n)\nvar res one.Pod\nvar res two.Job\n')
+    files = ModuleFiles(module=workshop.module, path="example.com/stages", files={"go.mod": "go.mod", "go": "go"})
+    answer = f'[ "$1" = mod ] && echo \'{{"Dir": "{module}"}}\' && exit'
+    find = 'for word; do case "$word" in -modfile=*) file=${word#-modfile=} ;; esac; done'
+    read = f'folder=${{file%/*}}\ncat "$file" "$folder/go.sum" "$folder/changed/go.mod" "$folder/changed/{kinds}"'
+    script(workshop.folder / "bin" / "go", f"{answer}\n{find}\n{read}")
+    changes = {r'^\tone ".*"\n': "", r"var res \w+\.\w+": "var res any"}
+    changed = ChangedModule(files=files, file=str(kinds), changes=changes)
+    wanted = GoBuild(module=workshop.module, programs={"gauge": "."}, changed=changed)
+    golang.build(wanted, workshop.folder, Console(workshop.output), workshop.folder / "log", workshop.folder)
+    found = re.sub(r'=> "\S+/changed"', "=> changed", (workshop.folder / "log").read_text())
+    go_mod, go_sum = ((workshop.module.folder / name).read_text() for name in ("go.mod", "go.sum"))
+    replaced = "\nreplace example.com/stages => changed\n"
+    assert found == f"{go_mod}{replaced}{go_sum}{STAGES['go.mod']}import (\n)\nvar res any\nvar res any\n"
 
 
 def test_without_go_files_come_from_the_module_proxy_with_their_modes(workshop: Workshop) -> None:
