@@ -19,7 +19,8 @@ from toolchain.cluster.extent import Extent
 from toolchain.cluster.prod import OPERATOR_NAMESPACE
 from toolchain.workspace import workspace
 
-# The lanes run in parallel, each on its own cluster. All lanes take about the same time.
+# The lanes run in parallel, each on its own cluster. All lanes take about the same time. In some lanes, modules with
+# clusters of their own come first.
 LANES = {
     "life": (
         "prod/test_interrupted_up",
@@ -28,17 +29,18 @@ LANES = {
         "prod/test_interrupted_destroy",
         "prod/test_platform",
     ),
-    "queues": (
-        "test_frameworks",
-        "test_queue_settings",
-        "test_multikueue",
-        "test_installed_kueue",
-        "test_existing_cluster",
-    ),
+    "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_existing_cluster"),
     "start": ("api", ""),
-    "use": ("prod", "faults/test_control_plane", "faults/test_node"),
+    "use": ("test_installed_kueue", "prod", "faults/test_control_plane", "faults/test_node"),
     "placing": ("test_day_on_an_existing_cluster", "prod/test_placement", "prod/test_policy", "faults/test_agents"),
-    "faults": ("prod/test_watchdog", "faults"),
+    "faults": (
+        "api/test_work_examples",
+        "api/test_reconcile",
+        "test_plain_manifests",
+        "test_mutating_api",
+        "prod/test_watchdog",
+        "faults",
+    ),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
 HERE = Path(__file__).parent

@@ -13,6 +13,7 @@ from tests.support.e2e.killed_rollouts import KilledRollouts
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout
 
+TENANTS = 10
 INSTALLS = "/api/v1/namespaces/kueue-system/secrets?labelSelector=owner%3Dhelm%2Cstatus%3Dpending-install"
 
 
@@ -47,24 +48,23 @@ def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_rec
     stack.expect_no_changes()
 
 
-def test_up_leaves_nothing_orphaned_or_doubled_after_rollouts_that_were_killed_before_they_saved_their_state(
+def test_up_leaves_nothing_orphaned_or_doubled_after_a_rollout_that_was_killed_before_it_saved_its_state(
     stack: Rollout, tmp_path: Path
 ) -> None:
-    """The state of the second rollout is in S3. Another machine recovers and completes this rollout.
+    """The state is in S3. Another machine recovers and completes the rollout.
 
-    `python -m tests.e2e.kills` tests the same with more tenants and more kills.
+    `python -m tests.e2e.kills` kills more rollouts with more tenants. Their state is in a folder.
     """
     moments = random.Random(4)  # noqa: S311 (moments, not secrets)
-    KilledRollouts(stack, 20, moments).kill(0)
     with bucket() as machine:
         one, other = (Rollout(stack.cluster, machine(tmp_path / name)) for name in ("one", "other"))
         one.init()
         one.take_over(stack)
-        how, refused = KilledRollouts(one, 20, moments).interrupt(1), other.command("recover")
+        how, refused = KilledRollouts(one, TENANTS, moments).interrupt(1), other.command("recover")
         assert "prod is in use by " in refused.text, how
         other.cancel()  # The operator of the other machine knows that the killed run has ended.
         assert " objects\n" in other.recover(), how
-        completed = KilledRollouts(other, 20, moments)
+        completed = KilledRollouts(other, TENANTS, moments)
         completed.declare()
         completed.complete()
         stack.take_over(other)
