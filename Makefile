@@ -33,7 +33,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)# only YES=1 is a yes
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate mutants e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,9 +73,6 @@ integration: ## Run the tests of what the agents, previews and tools are shipped
 simulate: ## Simulate the whole system for SEEDS=n days (1000): what occurred how often, and what each failing seed did
 	@$(INSTALL) python
 	@$(PYTHON) -m tests.simulation.run --jobs $(JOBS) $(if $(SEED),--seed $(SEED),--first $(FIRST) --seeds $(SEEDS)) $(value ARGS)
-mutants: ## Put 100 small mistakes into the agents' code, and report which tests and simulated days find each: hours
-	@$(INSTALL) python
-	@nice $(PYTHON) -m tests.mutants $(value ARGS)
 
 # The lanes of tests/e2e/conftest.py, each on a cluster: they wait more than they compute. ARGS="-n 0": one.
 e2e: ## Run the tests on clusters, in six lanes side by side
