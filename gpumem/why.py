@@ -16,7 +16,6 @@ from tenancy.workload import map_at, maps_at
 
 _DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", re.DOTALL)
 _NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
-_CLASSES = (policy_names.PRIORITY_USE, policy_names.HOST_MEMORY_CLASSES)
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _GATE_EVENTS = (
@@ -187,7 +186,9 @@ def _refused(note: str) -> _Found:
         return _Found("quota", note[note.index("exceeded quota") :])
     denied = _DENIED.search(note)
     if denied:
-        return _Found("class" if denied[1] in _CLASSES else "admission", f"{denied[1]}: {denied[2].strip()}")
+        policy, message = denied[1], denied[2].strip()
+        of_class = policy == policy_names.HOST_MEMORY_CLASSES or message.startswith("priorityClassName ")
+        return _Found("class" if of_class else "admission", f"{policy}: {message}")
     if _NO_CLASS.search(note):
         return _Found("class", note)
     return _Found("admission", note) if "forbidden" in note or "denied" in note else _Found("uncreated", note)

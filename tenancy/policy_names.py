@@ -30,7 +30,6 @@ QUEUED_PODS_KEPT = "gpu-tenancy-queued-pods-kept"
 SEAT_LABELS = "gpu-tenancy-seat-labels"
 SEAT_SIZES = "gpu-tenancy-seat-sizes"
 GRACE = "gpu-tenancy-grace"
-GRACE_DELETION = "gpu-tenancy-grace-deletion"
 COUNTED_GPUS = "gpu-tenancy-counted-gpus"
 WHOLE_DEVICES = "gpu-tenancy-whole-devices"
 PRIORITY_USE = "gpu-tenancy-priority-use"
@@ -54,10 +53,13 @@ _PART_OF = {
     WHOLE_DEVICES: GPU_BUDGET,
     COUNTED_GPUS: GPU_BUDGET,
     MIRROR_PODS: GPU_BUDGET,
-    PRIORITY_USE: PRIORITY_USE,
-    PRIORITY_SYSTEM: PRIORITY_USE,
+    PRIORITY_USE: GPU_BUDGET,
+    PRIORITY_SYSTEM: GPU_BUDGET,
+    DEVICE_CHOICE: GPU_BUDGET,
+    QUEUED_PODS_KEPT: QUEUED_PODS,
     HOST_MEMORY_CLASSES: HOST_MEMORY_CLASSES,
     DEVICE_HIDE: DEVICE_STAMP,
+    DEVICE_STAMP_DEBUG: DEVICE_STAMP,
     PLACE_QUEUED: DEVICE_STAMP,
     PLACE_SEATED: DEVICE_STAMP,
 }

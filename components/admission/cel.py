@@ -46,9 +46,9 @@ def reaches_gpu(names: Names) -> str:
     )
 
 
-def on_old_object(expression: str) -> str:
-    """Returns the CEL expression for the pod before the update (the old object)."""
-    return expression.replace("object.spec.", "oldObject.spec.")
+def about(pod: str, expression: str) -> str:
+    """Returns the CEL expression for another pod than the object of the request."""
+    return expression.replace("object.spec.", f"{pod}.spec.")
 
 
 def asks_for_device(names: Names) -> str:

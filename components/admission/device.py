@@ -1,7 +1,15 @@
 """Devices: no user may choose a device. A pod with a budget gets the device that its scheduler chose."""
 
 from components.admission import cel
-from components.admission.policy import POD_WRITES, ResourceRule, Scope, mutating, outside_namespaces, validating
+from components.admission.policy import (
+    POD_CREATION,
+    POD_WRITES,
+    ResourceRule,
+    Scope,
+    mutating,
+    outside_namespaces,
+    validating,
+)
 from components.base.manifest import Manifest
 from tenancy import names, policy_names, reach
 from tenancy.names import Names
@@ -50,9 +58,9 @@ def device_placed(resources: Names, devices: int) -> Manifest:
     """
     gpumem, gpu_count, visible = resources.gpumem, resources.gpu_count, names.VISIBLE_DEVICES
     ours = f"object.spec.schedulerName == {cel.quoted(names.SCHEDULER_NAME)}"
-    runtime = cel.quoted(names.GPU_RUNTIME_CLASS)
+    asks, runtime = cel.asks_for_gpumem(resources), cel.quoted(names.GPU_RUNTIME_CLASS)
     variables = {
-        "asks": cel.asks_for_gpumem(resources),
+        "asks": asks,
         "initContainers": cel.INIT_CONTAINERS,
         "asked": cel.amounts_of("object.spec.containers + variables.initContainers", gpumem),
         "devices": cel.devices_of(resources),
@@ -80,38 +88,30 @@ def device_placed(resources: Names, devices: int) -> Manifest:
     validations[f"variables.asks || !({ours})"] = (
         f"schedulerName {names.SCHEDULER_NAME} is for pods with {gpumem}: remove it"
     )
-    return validating(policy_names.DEVICE_PLACED, Scope(outside_namespaces(), {}), validations, variables)
+    by_device = {"is-placed-by-device": f"{asks} || {ours}"}
+    return validating(policy_names.DEVICE_PLACED, Scope(outside_namespaces(), by_device), validations, variables)
 
 
-_ANNOTATIONS = {
-    "before": "oldObject != null && has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {}",
-    "after": "has(object.metadata.annotations) ? object.metadata.annotations : {}",
-}
-_AS_BEFORE = "k in variables.before && variables.before[k] == variables.after[k]"
-
-
-def device_choice(resources: Names) -> Manifest:
+def device_choices(resources: Names) -> list[Manifest]:
     """Denies a pod that chooses a device by an environment variable, or by an annotation that a container runtime
     obeys.
 
-    For an update of a pod, the policy judges only the changes. Therefore a pod that is older than the policy can still
-    report its status and end.
+    For an update of a pod, the policies judge only the changes. Therefore a pod that is older than the policies can
+    still report its status and end.
     """
-    no_choice = f"!variables.started.exists(c, {cel.chooses_device('c', resources)})"
-    not_injected = f"variables.after.all(k, !k.matches({cel.quoted(reach.DEVICE_ANNOTATIONS)}) || {_AS_BEFORE})"
-    validations = {
-        no_choice: f"this pod chooses its device by {names.VISIBLE_DEVICES}: remove the variable; the scheduler gives "
-        "one",
-        not_injected: "this pod has a container runtime add devices, by an annotation under cdi.k8s.io, nri.io or "
-        "alike: remove it",
-    }
-    variables = {
-        "started": f"request.operation == 'CREATE' ? {cel.CONTAINERS} : "
-        "request.subResource == 'ephemeralcontainers' && has(object.spec.ephemeralContainers) ? "
-        "object.spec.ephemeralContainers : []",
-        **_ANNOTATIONS,
-    }
-    return validating(policy_names.DEVICE_CHOICE, Scope(outside_namespaces(), {}, POD_WRITES), validations, variables)
+    started = f"(request.operation == 'CREATE' ? {cel.CONTAINERS} : object.spec.?ephemeralContainers.orValue([]))"
+    by_variable = {"chooses-a-device": f"{started}.exists(c, {cel.chooses_device('c', resources)})"}
+    chosen = f"this pod chooses its device by {names.VISIBLE_DEVICES}: remove the variable; the scheduler gives one"
+    by_annotation = {"has-devices-added": _writes_an_annotation(f"k.matches({cel.quoted(reach.DEVICE_ANNOTATIONS)})")}
+    added = (
+        "this pod has a container runtime add devices, by an annotation under cdi.k8s.io, nri.io or alike: remove it"
+    )
+    starts = Scope(outside_namespaces(), by_variable, (*POD_CREATION, *DEBUGGING))
+    writes = Scope(outside_namespaces(), by_annotation, POD_WRITES)
+    return [
+        validating(policy_names.DEVICE_CHOICE, starts, {"false": chosen}),
+        validating(f"{policy_names.DEVICE_CHOICE}-annotations", writes, {"false": added}),
+    ]
 
 
 def device_annotations(resources: Names) -> Manifest:
@@ -119,12 +119,10 @@ def device_annotations(resources: Names) -> Manifest:
     device from the scheduler's annotations.
     """
     ours = _is_the_schedulers(resources)
-    unchanged = (
-        f"variables.after.all(k, !{ours} || {_AS_BEFORE}) && variables.before.all(k, !{ours} || k in variables.after)"
-    )
+    changes = f"{_writes_an_annotation(ours)} || {_BEFORE}.exists(k, {ours} && !(k in {_AFTER}))"
     message = f"annotations under {resources.device_annotation_prefix} are the scheduler's: leave them as they are"
-    scope = Scope(outside_namespaces(), {}, POD_WRITES)
-    return validating(policy_names.DEVICE_ANNOTATIONS, scope, {unchanged: message}, _ANNOTATIONS)
+    scope = Scope(outside_namespaces(), {"changes-an-annotation": changes}, POD_WRITES)
+    return validating(policy_names.DEVICE_ANNOTATIONS, scope, {"false": message})
 
 
 def device_binding(resources: Names, account: str) -> Manifest:
@@ -138,6 +136,15 @@ def device_binding(resources: Names, account: str) -> Manifest:
     written = f"object.metadata.annotations.exists(k, {_is_the_schedulers(resources)})"
     message = f"annotations under {resources.device_annotation_prefix} are the scheduler's: remove them"
     return validating(policy_names.DEVICE_BINDING, scope, {f"!has(object.metadata.annotations) || !{written}": message})
+
+
+_AFTER = "object.metadata.?annotations.orValue({})"
+_BEFORE = "(oldObject == null ? {} : oldObject.metadata.?annotations.orValue({}))"
+
+
+def _writes_an_annotation(condition: str) -> str:
+    """Returns CEL: the request adds or changes an annotation, and the annotation's key `k` meets the condition."""
+    return f"{_AFTER}.exists(k, {condition} && !(k in {_BEFORE} && {_BEFORE}[k] == {_AFTER}[k]))"
 
 
 def _is_the_schedulers(resources: Names) -> str:

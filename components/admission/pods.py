@@ -7,7 +7,7 @@ import pulumi
 from pydantic import Field
 
 from components.admission import caps, cel, placement, routes
-from components.admission.device import device_annotations, device_binding, device_choice, device_placed, device_stamps
+from components.admission.device import device_annotations, device_binding, device_choices, device_placed, device_stamps
 from components.admission.grace import grace
 from components.admission.merge import merged
 from components.admission.mirror import mirror_pods
@@ -159,7 +159,7 @@ def parts(args: AdmissionArgs) -> list[Manifest]:
         routes.claims(names, args.spec.device_classes),
         *([device_placed(names, devices)] if devices else ()),
         *caps.policies(caps.CapArgs(resources=names, pools=ledger.pools, placed=placed)),
-        device_choice(names),
+        *device_choices(names),
         device_annotations(names),
         device_binding(names, scheduler if devices else SCHEDULER_ACCOUNT),
         mirror_pods(),

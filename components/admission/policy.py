@@ -40,10 +40,10 @@ class ResourceRule:
     version: str = "v1"
 
 
-_POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
+POD_CREATION = (ResourceRule("CREATE", ("pods",)),)
 # All requests that can write the metadata of a pod.
 POD_WRITES = (
-    *_POD_CREATION,
+    *POD_CREATION,
     ResourceRule("UPDATE", ("pods", "pods/status", "pods/ephemeralcontainers", "pods/resize")),
 )
 
@@ -56,7 +56,7 @@ class Scope:
 
     namespaces: Mapping[str, Any]
     conditions: Mapping[str, str]
-    rules: Sequence[ResourceRule] = _POD_CREATION
+    rules: Sequence[ResourceRule] = POD_CREATION
 
     def to_spec(self) -> dict[str, Any]:
         rules = [

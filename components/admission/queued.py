@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from components.admission import cel
+from components.admission.merge import merged
 from components.admission.policy import ResourceRule, Scope, in_namespaces, validating
 from components.admission.seats import TenantSeatSizes, split_by_length
 from components.base.manifest import Manifest
@@ -75,7 +76,8 @@ def queue_policies(args: QueueTenants) -> list[Manifest]:
 
 
 def _of_pods(args: QueueTenants) -> list[Manifest]:
-    return [_pods(args), _kept_pods(args)]
+    """Returns one policy for new pods and for changed pods."""
+    return merged([_pods(args), _kept_pods(args)])
 
 
 def _pods(args: QueueTenants) -> Manifest:

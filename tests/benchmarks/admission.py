@@ -1,7 +1,9 @@
-"""Measures the CPU time that the API server needs to create one pod, with and without prod's admission policies. Run
-`python -m tests.benchmarks.admission [--pods 100]`. The table is in docs/choosing/benchmarks.md.
+"""Measures the CPU time that the API server needs to create a pod or to update a pod's status, with and without prod's
+admission policies. Run `python -m tests.benchmarks.admission [--pods 100]`.
 
-The API server makes a dry run of each creation, so that the storage and the number of pods have no influence.
+The table is in docs/choosing/benchmarks.md.
+
+The API server makes a dry run of each request, so that the storage and the number of pods have no influence.
 """
 
 import argparse
@@ -9,20 +11,27 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.e2e.admitted import GPUMEM, Pod, container, create, pod, put_into_force
-from tests.support.e2e.server import ApiServer
+from tests.support.e2e.server import NAMESPACES, ApiServer
 from toolchain.cluster import cluster
+from toolchain.cluster.api import MERGE, ApiAnswer
 from toolchain.cluster.extent import Extent
 
 ROUNDS, SETTLES_SECONDS = 9, 10
 SEAT = pod(container(limits={GPUMEM: "3000"}))
-CASES = {
+CREATED = {
     "a seat's pod in an exempt namespace": ("nvidia", SEAT),
     "a seat's pod in its tenant": ("immich", SEAT),
     "a pod without a GPU in a tenant": ("signoz", pod()),
 }
+UPDATED = {
+    "the status of a seat's pod in an exempt namespace": ("nvidia", SEAT),
+    "the status of a seat's pod in its tenant": ("immich", SEAT),
+}
+Request = Callable[[], ApiAnswer]
 
 
 def main() -> None:
@@ -36,21 +45,36 @@ def main() -> None:
         server, process = ApiServer(started.api, started.kubeconfig), started.pid_of("kube-apiserver")
         put_into_force(server)
         time.sleep(SETTLES_SECONDS)
-        took: dict[str, list[float]] = {case: [] for case in CASES}
+        requests = {
+            **{f"create {case}": creation(server, *made) for case, made in CREATED.items()},
+            **{f"update {case}": update(server, *made) for case, made in UPDATED.items()},
+        }
+        took: dict[str, list[float]] = {case: [] for case in requests}
         for number in range(ROUNDS + 1):
-            for case, (namespace, created) in CASES.items():
-                seconds = creating(server, process, namespace, created, given.pods)
+            for case, request in requests.items():
+                seconds = answering(process, request, given.pods)
                 if number:  # The first round warms up.
                     took[case].append(seconds / given.pods * 1000)
-    print(f"| CPU of the API server for a creation, median of {ROUNDS} times {given.pods} | ms |\n|---|---|")
+    print(f"| CPU of the API server for a request, median of {ROUNDS} times {given.pods} | ms |\n|---|---|")
     for case, found in took.items():
         print(f"| {case} | {statistics.median(found):.1f} |")
 
 
-def creating(server: ApiServer, process: int, namespace: str, created: Pod, pods: int) -> float:
+def creation(server: ApiServer, namespace: str, created: Pod) -> Request:
+    return lambda: create(server, namespace, created)
+
+
+def update(server: ApiServer, namespace: str, created: Pod) -> Request:
+    path = f"{NAMESPACES}/{namespace}/pods"
+    server.create(path, {**created, "metadata": {**created["metadata"], "name": "updated"}})
+    status = {"status": {"phase": "Running"}}
+    return lambda: server.request("PATCH", f"{path}/updated/status?dryRun=All", status, content_type=MERGE)
+
+
+def answering(process: int, request: Request, times: int) -> float:
     before = cpu_seconds(process)
-    for _ in range(pods):
-        answer = create(server, namespace, created)
+    for _ in range(times):
+        answer = request()
         if answer.refusal is not None:
             raise SystemExit(answer.refusal)
     return cpu_seconds(process) - before

@@ -62,7 +62,7 @@ def test_policies_of_the_beta_stamp_pods_and_stay_when_the_stack_goes_on_to_v1(
     space = workspace(tmp_path)
     roll_out(server, space, "v1beta1")
     beta = policies(server, "v1beta1")
-    assert len(beta) == 3
+    assert len(beta) == 2
     eventually(lambda: stamped(server), "pods with a GPU are stamped")
     roll_out(server, space, "v1")
     assert policies(server, "v1").keys() == beta.keys()

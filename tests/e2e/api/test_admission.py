@@ -242,14 +242,15 @@ def test_a_bound_pod_still_reports_its_status_and_is_debugged_but_not_with_a_dev
 
     def patch(subresource: str, body: object) -> str | None:
         kind = "application/strategic-merge-patch+json"
-        return cluster.request("PATCH", f"{path}/{subresource}", body, content_type=kind).refusal
+        return cluster.request("PATCH", f"{path}{subresource}", body, content_type=kind).refusal
 
     def debugger(value: str) -> object:
         return {"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1.37.0", **env(value=value)}]}}
 
-    assert patch("status", {"status": {"message": "pulling"}}) is None
-    assert CHOOSES in (patch("ephemeralcontainers", debugger("all")) or "")
-    assert patch("ephemeralcontainers", debugger("void")) is None
+    assert patch("/status", {"status": {"message": "pulling"}}) is None
+    assert CHOOSES in (patch("/ephemeralcontainers", debugger("all")) or "")
+    assert patch("/ephemeralcontainers", debugger("void")) is None
+    assert patch("", {"metadata": {"labels": {"is": "debugged"}}}) is None
 
 
 def test_a_pod_of_a_thousand_containers_is_judged_within_the_api_servers_limit_for_expressions(

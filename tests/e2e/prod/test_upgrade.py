@@ -36,9 +36,10 @@ REPLACED = {
         ),
         *("admission-{}priority-use-homelab-critical", "admission-{}priority-use-homelab-disposable"),
         *("memory-{}memory-classes-agents", "memory-{}memory-classes-inference", "memory-{}memory-classes-signoz"),
+        *("admission-{}device-choice", "admission-{}queued-pods-kept", "admission-{}grace-deletion"),
     ),
     "MutatingAdmissionPolicy": (
-        *("admission-{}device-hide", "admission-{}place-queued-batch"),
+        *("admission-{}device-hide", "admission-{}device-stamp-debug", "admission-{}place-queued-batch"),
         *("admission-{}place-seated-t4", "admission-{}place-seated-node-4"),
     ),
 }

@@ -191,10 +191,12 @@ CASES: dict[str, tuple[Callable[[], FakeApi], tuple[str, str], str]] = {
     ),
     "class": (
         lambda: cannot_create(
-            DENIED.format(policy_names.PRIORITY_USE, policy_names.PRIORITY_USE, "tier-2-gpu is for tts")
+            DENIED.format(
+                policy_names.GPU_BUDGET, policy_names.GPU_BUDGET, "priorityClassName tier-2-gpu is only for tts"
+            )
         ),
         DEPLOYMENT,
-        "tier-2-gpu is for tts",
+        "priorityClassName tier-2-gpu is only for tts",
     ),
     "gate": (
         lambda: say(

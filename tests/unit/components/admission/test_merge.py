@@ -7,7 +7,9 @@ import pytest
 
 from components.admission.merge import merged
 from components.admission.policy import (
+    POD_CREATION,
     POD_WRITES,
+    ResourceRule,
     Scope,
     in_namespaces,
     mutating,
@@ -18,6 +20,8 @@ from components.base.manifest import Manifest
 from tenancy.policy_names import CAPACITY_WRITERS, DEVICE_HIDE, GPU_BUDGET, GPU_COUNT_USE, GPU_TENANTS, PLACE_SEATED
 
 MOST_CODE_POINTS = 100_000
+OF_ANOTHER_GROUP = [ResourceRule("CREATE", ("pods",), group="batch")]
+OF_A_SECRET = [ResourceRule("CREATE", ("secrets",))]
 MANY = [f"a-tenant-with-a-name-{number:05}" for number in range(10_000)]
 
 
@@ -41,7 +45,7 @@ def test_each_validation_keeps_its_message_and_holds_wherever_its_part_does_not_
     third = part(GPU_COUNT_USE, outside_namespaces(["tts"]), {}, {"fits": "lower it"})
     (policy,) = merged([first, second, third])
     assert policy["metadata"]["name"] == GPU_BUDGET
-    assert "matchConditions" not in policy["spec"]
+    assert "matchConditions" not in policy["spec"]  # The third part judges every pod.
     assert policy["spec"]["matchConstraints"] == first["spec"]["matchConstraints"]
     assert policy["spec"]["variables"] == [
         {"name": "reaches_a_gpu", "expression": "gpu"},
@@ -88,12 +92,41 @@ def test_a_namespace_that_only_one_part_selects_is_selected() -> None:
 
 
 def test_patches_of_all_parts_are_one_list() -> None:
-    hide = mutating(DEVICE_HIDE, Scope(outside_namespaces(), {}), ["hide"])
+    hide = mutating(DEVICE_HIDE, Scope(outside_namespaces(), {"lacks-it": "lacks"}), ["hide"])
     place = mutating(f"{PLACE_SEATED}-t4", Scope(in_namespaces(["chat"]), {"reaches-a-gpu": "gpu"}), ["a", "b"])
     (policy,) = merged([place, hide])
     assert policy["spec"]["mutations"][0]["jsonPatch"]["expression"] == (
-        "((variables.place_seated_t4_namespaces) && variables.reaches_a_gpu ? (a + b) : []) + (hide)"
+        "((variables.place_seated_t4_namespaces) && variables.reaches_a_gpu ? (a + b) : []) + "
+        "(variables.lacks_it ? (hide) : [])"
     )
+    assert "matchConditions" not in policy["spec"]  # A webhook may add a container after this condition.
+
+
+def test_each_part_judges_its_own_requests_and_only_pods_that_concern_a_part() -> None:
+    debugged = [*POD_CREATION, ResourceRule("UPDATE", ("pods/ephemeralcontainers",))]
+    parts = [
+        part(GPU_BUDGET, outside_namespaces(), {"reaches-a-gpu": "gpu"}, {"a": "a"}),
+        validating(GPU_TENANTS, Scope(outside_namespaces(), {"is-large": "large"}, debugged), {"b": "b"}),
+        validating(GPU_COUNT_USE, Scope(outside_namespaces(), {"x": "x", "y": "y"}, POD_WRITES), {"c": "c"}),
+    ]
+    (policy,) = merged(parts)
+    assert policy["spec"]["matchConstraints"]["resourceRules"] == [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": resources}
+        for operation, resources in {
+            "CREATE": ["pods"],
+            "UPDATE": ["pods", "pods/ephemeralcontainers", "pods/resize", "pods/status"],
+        }.items()
+    ]
+    created = 'request.operation == "CREATE"'
+    is_debugged = 'request.operation == "UPDATE" && request.?subResource.orValue(\'\') in ["ephemeralcontainers"]'
+    assert expressions(policy, "validations") == [
+        f"(({created}) && variables.reaches_a_gpu ? (a) : true)",
+        f"(({created} || {is_debugged}) && variables.is_large ? (b) : true)",
+        "(variables.x && variables.y ? (c) : true)",
+    ]
+    assert expressions(policy, "matchConditions") == [
+        f"((({created})) && (gpu)) || ((({created} || {is_debugged})) && (large)) || ((x) && (y))"
+    ]
 
 
 @pytest.mark.parametrize("namespaces", [outside_namespaces(MANY), in_namespaces(MANY)])
@@ -118,12 +151,13 @@ def test_a_policy_that_is_no_part_stays_as_it_is() -> None:
     "other",
     [
         part(GPU_TENANTS, outside_namespaces(), {}, {"b": "b"}, {"sum": "2"}),
-        validating(GPU_TENANTS, Scope(outside_namespaces(), {}, POD_WRITES), {"b": "b"}),
+        validating(GPU_TENANTS, Scope(outside_namespaces(), {}, OF_ANOTHER_GROUP), {"b": "b"}),
+        validating(GPU_TENANTS, Scope(outside_namespaces(), {}, OF_A_SECRET), {"b": "b"}),
         validating(GPU_TENANTS, Scope(outside_namespaces(), {}), {"b": "b"}, params={"kind": "RuntimeClass"}),
         part(GPU_TENANTS, {"matchExpressions": [{"key": "team", "operator": "Exists"}]}, {}, {"b": "b"}),
     ],
-    ids=["variable", "rules", "parameters", "namespaces"],
+    ids=["variable", "API group", "resource", "parameters", "namespaces"],
 )
 def test_parts_that_cannot_be_one_policy_are_refused(other: Manifest) -> None:
-    with pytest.raises(ValueError, match=GPU_TENANTS if "sum" not in str(other) else "sum"):
+    with pytest.raises(ValueError, match=f"{GPU_TENANTS}|variables sum|API groups|several resources"):
         merged([part(GPU_BUDGET, outside_namespaces(), {}, {"a": "a"}, {"sum": "1"}), other])

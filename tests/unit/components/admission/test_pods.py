@@ -126,14 +126,13 @@ EVERYWHERE_BUT = {
     "priority-system": ["agents", "kube-system", "kueue-system"],
     "device-environment": ["kube-system"],
 }
-QUEUED = {"queued-pods", "queued-pods-kept", "queued-owners"}
+QUEUED = {"queued-pods", "queued-owners"}
 ONLY = {
     "stamp-priority-lesser": ["lab", "tts"],
     "place-queued-batch": ["team-a"],
     "place-seated-t4": ["chat", "tts"],
     "counted-gpus": ["tts"],
     "grace": ["team-a", "tts"],
-    "grace-deletion": ["team-a", "tts"],
     **{name: ["team-a"] for name in QUEUED},
     "seat-sizes": ["chat"],
     "pod-security-baseline": ["chat", "team-a", "tts"],
@@ -155,7 +154,7 @@ def test_each_policy_is_for_its_namespaces() -> None:
         (
             replace(BY_DEVICE, ledger=replace(LEDGER, on_demand=(), queue_tenants=(), local_queues=())),
             {"device-stamp", "device-placed"},
-            {"device-environment", "counted-gpus", "grace", "grace-deletion", "place-queued-batch", *QUEUED},
+            {"device-environment", "counted-gpus", "grace", "place-queued-batch", *QUEUED},
         ),
         (with_ledger(seats=()), set(), {"seat-sizes"}),
         (
@@ -185,6 +184,7 @@ def test_a_policy_is_there_only_if_it_judges_something(args: AdmissionArgs, adde
 )
 def test_a_class_is_for_those_it_was_made_for(priority: str, message: str) -> None:
     (validation,) = specs(LONGHORN)[f"priority-use-{priority}"]["validations"]
+    assert validation["message"].startswith("priorityClassName ")  # `kubectl gpumem why` knows the denial by this word.
     assert message in validation["message"]
     assert (validation["expression"] == "false") == (priority != "gpu")
 
@@ -210,8 +210,10 @@ def test_only_a_pod_that_is_placed_by_device_may_ask_for_several() -> None:
 
 
 def test_a_deletion_is_judged_by_the_old_object_alone() -> None:
-    validations = expressions(specs()["grace-deletion"]["validations"])
-    assert not [e for e in validations if "(object.spec" in e or "has(object." in e]
+    pod, *others = specs()["grace"]["variables"]
+    assert pod == {"name": "pod", "expression": "request.operation == 'DELETE' ? oldObject : object"}
+    judging = expressions([*others, *specs()["grace"]["validations"]])
+    assert not [e for e in judging if "(object.spec" in e or "has(object." in e]
 
 
 def test_policies_do_not_grow_with_the_tenants() -> None:

@@ -14,9 +14,7 @@ from tenancy.ledger import Seat
 from tenancy.names import EXEMPT_BY_NAME, LABEL_NAMESPACE, Names
 from tenancy.policy_names import (
     GRACE,
-    GRACE_DELETION,
     QUEUED_PODS,
-    QUEUED_PODS_KEPT,
     SEAT_LABELS,
     SEAT_SIZES,
 )
@@ -46,8 +44,8 @@ QUEUED = queue_policies(QueueTenants(seats=seats(10_000), tenants=TENANTS, accou
     ("name", "policies"),
     [
         (SEAT_SIZES, seat_sizes(seats(10_000), [])),
-        *((name, QUEUED) for name in (QUEUED_PODS, QUEUED_PODS_KEPT)),
-        *((name, grace(seats(10_000), EVERYBODY)) for name in (GRACE, GRACE_DELETION)),
+        (QUEUED_PODS, QUEUED),
+        (GRACE, grace(seats(10_000), EVERYBODY)),
     ],
 )
 def test_ten_thousand_tenants_are_in_as_many_policies_as_it_takes(name: str, policies: list[Manifest]) -> None:

@@ -56,8 +56,8 @@ def test_workloads_without_a_budget_would_be_denied_each_with_its_owner_and_reme
     ("more", "policy"),
     [
         (of_deployment("x", "web", limits={GPU: "1"}), "gpu-tenancy-gpu-budget"),
-        (of_deployment("x", "web", priorityClassName="system-node-critical"), "gpu-tenancy-priority-use"),
-        (of_deployment("x", "web", priorityClassName="gpu-workload"), "gpu-tenancy-priority-use"),
+        (of_deployment("x", "web", priorityClassName="system-node-critical"), "gpu-tenancy-gpu-budget"),
+        (of_deployment("x", "web", priorityClassName="gpu-workload"), "gpu-tenancy-gpu-budget"),
         (of_deployment("x", "immich", hostNetwork=True), "gpu-tenancy-pod-security"),
         (of_deployment("x", "immich", limits={GPU: "1", GPUMEM: "2k"}), "gpu-tenancy-seat-sizes"),
         ([device_plugin("gpu-operator")], "gpu-tenancy-gpu-budget"),
