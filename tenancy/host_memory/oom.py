@@ -49,10 +49,11 @@ def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST
     """Returns the highest oom_score_adj that protects a process.
 
     With the result, a process at its limit has a lower score than a victim with `victim_adj` and no memory. The result
-    is at least -999, because the kernel never chooses a process with -1000.
+    is at least -999, because the kernel never chooses a process with -1000. In less than 4 MiB, no oom_score_adj
+    changes a score, and the result is -999.
     """
-    limit_adj = limit_mib * PAGES_PER_MIB // _pages_per_adj(total_mib)
-    return max(victim_adj - limit_adj - 1, _LOWEST_ADJ)
+    pages = _pages_per_adj(total_mib)
+    return max(victim_adj - limit_mib * PAGES_PER_MIB // pages - 1, _LOWEST_ADJ) if pages else _LOWEST_ADJ
 
 
 def eviction_order(states: Iterable[PodState]) -> list[list[PodState]]:

@@ -105,6 +105,21 @@ def test_memory_pools_that_cannot_be_read_are_refused() -> None:
     ]
 
 
+@pytest.mark.parametrize("pool", [NODE_4, UNGUARDED])
+@pytest.mark.parametrize("key", ["memory_mib", "allocatable_mib", "eviction_threshold_mib"])
+def test_a_memory_pool_without_memory_is_refused(pool: HostMemoryPool, key: str) -> None:
+    assert judge(graphs.platform(memory=replace(pool, **{key: 0}))) == [
+        "memory-pools: ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: "
+        f"memory_pools.pools.0.{key}: must be at least 1 (got 0)"
+    ]
+
+
+@pytest.mark.parametrize("pool", [NODE_4, UNGUARDED])
+def test_a_memory_pool_of_a_few_mebibytes_is_judged(pool: HostMemoryPool) -> None:
+    tiny = replace(pool, memory_mib=3, allocatable_mib=2, eviction_threshold_mib=1)
+    assert "memory-oom" in graphs.rules_of(judge(graphs.platform(memory=tiny)))
+
+
 def test_memory_pools_that_are_unknown_cannot_be_proven() -> None:
     program = graphs.platform()
     program["memory pools"]["data"] = graphs.UNKNOWN

@@ -45,6 +45,11 @@ def test_the_guard_never_takes_a_process_out_of_the_kernels_choice() -> None:
     assert guarded_oom_score_adj(10 * NODE_4, NODE_4) == -999
 
 
+def test_the_guard_gives_the_lowest_value_where_no_value_changes_a_score() -> None:
+    assert badness_pages(0, -999, 3) == badness_pages(0, 1000, 3)
+    assert guarded_oom_score_adj(1, 3) == -999
+
+
 @given(TOTALS, st.integers(min_value=1, max_value=2**22))
 def test_what_a_guard_computes_for_a_part_of_the_memory_holds_for_the_whole(part_mib: int, more_mib: int) -> None:
     limit_mib = part_mib // 2
