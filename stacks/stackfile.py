@@ -32,6 +32,7 @@ _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE, _MAP, _SEQ = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge", "map", "seq")
 )
 _AMBIGUOUS = "!ambiguous"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _READ: Mapping[str, Callable[[str], Any]] = {
     _NULL: lambda _: None,
     _BOOL: lambda text: text.lower() == "true",
@@ -64,7 +65,7 @@ class Contents:
 class _Loader(yaml.SafeLoader):
     """Reads a scalar without quotes as a JSON value or as text.
 
-    Refuses ambiguous scalars, a key that is present twice, and a key that is no text.
+    Refuses ambiguous scalars, surrogates, a key that is present twice, and a key that is no text.
     """
 
     yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 (yaml's own)
@@ -85,6 +86,9 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def scalar(self, node: yaml.Node) -> Any:
+        if _SURROGATE.search(str(node.value)):
+            problem = "has the escape of a surrogate, which is no character to Pulumi; write the character itself"
+            raise _refused(node, problem)
         try:
             return _READ[node.tag](node.value)
         except (KeyError, ValueError, TypeError):

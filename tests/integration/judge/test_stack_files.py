@@ -1,6 +1,7 @@
 """Tests that Pulumi's engine, the JSON schema and our settings read a stack file in the same way."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,9 @@ def _json(text: str) -> Any:
 
 
 def _in_a_file_of_its_own(path: Path, text: str) -> settings.StackSettings:
-    lines = [line[2:] for line in text.splitlines() if line.startswith("  ")]
-    stays = [line for line in lines if line.startswith("kubernetes:")]
-    path.with_name("parts.yaml").write_text("\n".join(line for line in lines if line not in stays))
-    path.write_text("\n  ".join(["config:", "files: [parts.yaml]", *stays]))
+    lines = "\n".join(line[2:] for line in text.splitlines() if line.startswith("  "))
+    entries = re.split(r"\n(?! )", lines)  # The lines of a block scalar begin with spaces.
+    stays = [entry for entry in entries if entry.startswith("kubernetes:")]
+    path.with_name("parts.yaml").write_text("\n".join(entry for entry in entries if entry not in stays))
+    path.write_text("\n".join(["config:", "files: [parts.yaml]", *stays]).replace("\n", "\n  "))
     return settings.load_file(path)

@@ -97,6 +97,8 @@ def test_a_name_that_yaml_takes_for_something_else_is_to_be_quoted(tmp_path: Pat
         ("config: " + "[" * 2000, ": goes around in a circle, or too deep"),
         ("config: {x: !!int x}", ":1:13: x is an octal number, a date or a tag"),
         ("config: {x: !!set {a}}", ":1:13: "),
+        ('config: {kubernetes:context: "\\ud800"}', ":1:30: has the escape of a surrogate"),
+        ('config: {"\\udfff": x}', ":1:10: has the escape of a surrogate"),
         (b"\xff\xfe\x00", ": is not a text file in YAML"),
         ("config: {}\n---\nconfig: {}", ":2:1: "),
         ("", ": has no map under the key config; add it"),
