@@ -30,12 +30,13 @@ _NODE_COMES = frozenset({"TriggeredScaleUp", "Nominated"})
 class Wait:
     """Judges the pods of reconcile again and again.
 
-    Ignores the Jobs with the uids `before`. `why` is the reason why agents cannot run, and is empty while they can run.
+    A rollout gives the uids of the Jobs that are older than it as `before`. `why` is the reason why agents cannot run,
+    and is empty while they can run.
     """
 
     reader: Reader
     namespace: str
-    before: Collection[str] = ()
+    before: Collection[str] | None = None
     clock: Callable[[], float] = time.monotonic
     why: str = ""
     _since: float | None = None
@@ -107,20 +108,24 @@ def unfinished_jobs(reader: Reader, namespace: str) -> dict[str, Object]:
     }
 
 
-def why_none_runs(reader: Reader, namespace: str, before: Collection[str] = ()) -> str | None:
+def why_none_runs(reader: Reader, namespace: str, before: Collection[str] | None = None) -> str | None:
     """Returns the reason why none of reconcile's Jobs has a pod that runs.
 
     Returns None if a pod has started, or if no object shows a reason. The function raises the errors of the reader.
+
+    If `before` is given, the function ignores the Jobs with these uids, and returns only reasons of the Job for which
+    the rollout waits. A Job of the CronJob may have the settings that the rollout repairs.
     """
-    jobs = {uid: job for uid, job in unfinished_jobs(reader, namespace).items() if uid not in before}
-    if not jobs:
+    jobs = {uid: job for uid, job in unfinished_jobs(reader, namespace).items() if uid not in (before or ())}
+    judged = {uid: job for uid, job in jobs.items() if before is None or not any(_owners(job))}
+    if not judged:
         return None
     found = reader.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=_OURS)
     pods = [(owner, pod) for pod in found for owner in _owners(pod) if owner in jobs]
     if any(map_at(pod, "status").get("phase", "Pending") != "Pending" for _, pod in pods):
         return None
-    waiting = {uid: ("Job", job) for uid, job in jobs.items()} | {uid: ("pod", pod) for uid, pod in pods}
-    for kind, each in waiting.values():
+    made = {uid: ("pod", pod) for uid, pod in pods if uid in judged}
+    for kind, each in ({uid: ("Job", job) for uid, job in judged.items()} | made).values():
         if why := next(_reasons(reader, each), None):
             return f"{kind} {namespace}/{each['metadata']['name']}: {why}"
     return None

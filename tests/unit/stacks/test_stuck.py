@@ -22,8 +22,14 @@ def job(**status: Any) -> Object:
     return {"metadata": {"name": "reconcile-1", "namespace": SYSTEM, "uid": "job"}, "status": status}
 
 
-def pod(uid: str = "pod", **status: Any) -> Object:
-    owner = [{"uid": "job"}]
+def scheduled_job() -> Object:
+    owner = {"kind": "CronJob", "uid": "cron-job"}
+    metadata = {"name": "reconcile-2", "namespace": SYSTEM, "uid": "scheduled", "ownerReferences": [owner]}
+    return {"metadata": metadata, "status": {}}
+
+
+def pod(uid: str = "pod", job: str = "job", **status: Any) -> Object:
+    owner = [{"uid": job}]
     metadata = {"name": f"reconcile-1-{uid}", "namespace": SYSTEM, "uid": uid, "ownerReferences": owner}
     return {"metadata": metadata, "status": {"phase": "Pending", **status}}
 
@@ -150,6 +156,25 @@ def test_jobs_of_earlier_rollouts_and_an_api_server_that_does_not_answer_show_no
     world.error = ApiError("GET jobs", None, "NoAnswer", "refused")
     now.seconds = PATIENCE_SECONDS
     assert (older.is_vain(), wait.is_vain()) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(unscheduled("old"), "pod gpu-tenancy-system/reconcile-1-pod: Unschedulable: new"), ({"phase": "Running"}, None)],
+)
+def test_a_pod_of_the_cron_job_is_no_reason_for_a_rollout_but_shows_that_an_agent_runs(
+    status: Mapping[str, Any], told: str | None
+) -> None:
+    old = pod("old", "scheduled", **status)
+    both = {JOBS: [scheduled_job(), job()], PODS: [old, pod(**unscheduled("new"))]}
+    assert why_none_runs(Objects(both), SYSTEM, before=()) == told
+    assert why_none_runs(Objects({JOBS: [scheduled_job()], PODS: [old]}), SYSTEM, before=()) is None
+
+
+def test_a_pod_of_the_cron_job_is_a_reason_for_a_removal() -> None:
+    old = pod("old", "scheduled", **unscheduled("old"))
+    told = why_none_runs(Objects({JOBS: [scheduled_job()], PODS: [old]}), SYSTEM)
+    assert told == f"pod {SYSTEM}/reconcile-1-old: Unschedulable: old"
 
 
 def node(name: str, **capacity: str) -> Object:
