@@ -59,7 +59,7 @@ class KueueRunner:
 
         Raises OSError if the API server cannot be reached, and ClusterError if the API server refuses a request.
         """
-        deployment = self._deployment()
+        deployment = _deployment(self._api)
         if self._steady_steps and self._is_unchanged(deployment):
             self._steady_steps -= 1
             return
@@ -77,7 +77,8 @@ class KueueRunner:
             self._process, self._revision = self._start(deployment), _revision(deployment)
             self._started = time.monotonic()
         if self._process is not None and self._copy_certificate(deployment) and self._is_ready():
-            self._show_ready(metadata["namespace"])
+            for pod in unready_pods(self._api, deployment):
+                self._api.patch(pod, {"metadata": {"annotations": {simulated.READY: "true"}}})
             self._started, self._steady_steps = math.inf, _STEADY_STEPS
         if time.monotonic() - self._started > _START_SECONDS:
             self.stop()
@@ -102,10 +103,6 @@ class KueueRunner:
 
     def _runs(self, deployment: Mapping[str, Any]) -> bool:
         return self._process is not None and self._process.running and self._revision == _revision(deployment)
-
-    def _deployment(self) -> Mapping[str, Any] | None:
-        found = self._api.get(f"/apis/apps/v1/deployments?{_LABELLED}") or {"items": []}
-        return next((item for item in found["items"] if "deletionTimestamp" not in item["metadata"]), None)
 
     def _remove_visibility(self) -> None:
         """Deletes the APIServices of Kueue's visibility API.
@@ -210,13 +207,25 @@ class KueueRunner:
     def _probe(self) -> str:
         return f"http://127.0.0.1:{self._ports.kueue_health}/readyz"
 
-    def _show_ready(self, namespace: str) -> None:
-        pods = f"/api/v1/namespaces/{namespace}/pods"
-        for pod in (self._api.get(f"{pods}?{_LABELLED}") or {"items": []})["items"]:
-            if simulated.READY not in pod["metadata"].get("annotations", {}):
-                self._api.patch(
-                    f"{pods}/{pod['metadata']['name']}", {"metadata": {"annotations": {simulated.READY: "true"}}}
-                )
+
+def unready_pods(api: ClusterApi, deployment: Mapping[str, Any]) -> list[str]:
+    """Returns the paths of Kueue's pods that do not show yet that Kueue is ready.
+
+    A change of the Deployment creates a pod that waits for a new process. If the Deployment is no longer the given one,
+    the list is empty.
+    """
+    path = f"/api/v1/namespaces/{deployment['metadata']['namespace']}/pods"
+    pods = (api.get(f"{path}?{_LABELLED}") or {"items": []})["items"]
+    names = [pod["metadata"]["name"] for pod in pods if simulated.READY not in pod["metadata"].get("annotations", {})]
+    current = _deployment(api) if names else None
+    if current is None or _revision(current) != _revision(deployment):
+        return []
+    return [f"{path}/{name}" for name in names]
+
+
+def _deployment(api: ClusterApi) -> Mapping[str, Any] | None:
+    found = api.get(f"/apis/apps/v1/deployments?{_LABELLED}") or {"items": []}
+    return next((item for item in found["items"] if "deletionTimestamp" not in item["metadata"]), None)
 
 
 def _revision(deployment: Mapping[str, Any]) -> tuple[str, int]:
