@@ -64,7 +64,7 @@ test: ## Run all tests: lint, unit, integration and e2e, one after the other, an
 # Coverage doubles what the tests cost (Python 3.11), so that the quick loop is without; make test and CI are with it.
 unit: ## Run the tests that need no server, cluster or root; COVER=1 with their branch coverage, and its floor
 	@$(INSTALL) python
-	@$(PYTEST) -n auto $(SPREAD) tests/unit $(if $(ARGS),$(value ARGS),$(if $(COVER),--cov --cov-report=))
+	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal tests/unit $(if $(ARGS),$(value ARGS),$(if $(COVER),--cov --cov-report=))
 
 integration: ## Run the tests of what the agents, previews and tools are shipped with, and 70 simulated plans
 	@$(INSTALL) preview languages docs browser $(BESIDE)
@@ -88,7 +88,7 @@ caps: ## Run NVIDIA's container toolkit on the local cluster's node before a mod
 	@$(DAY) tests/e2e/prod/test_caps.py $(value ARGS)
 soak: ## Run the searches at random in full: minutes, on all cores
 	@$(INSTALL) preview $(BESIDE)
-	@GPU_TENANCY_SOAK=1 $(PYTEST) -n auto --dist loadfile -m search tests/unit tests/integration/judge $(value ARGS)
+	@GPU_TENANCY_SOAK=1 $(PYTEST) -n auto --dist loadfile -o faulthandler_timeout=0 -m search tests/unit tests/integration/judge $(value ARGS)
 
 check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
 	@$(PYTEST) tests/unit/contract tests/integration/contract

@@ -5,7 +5,7 @@ MiB.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from itertools import combinations, product
 from random import Random
 
@@ -132,7 +132,7 @@ def budgets_fit(case: Promises, changed: Mapping[str, int]) -> bool:
     return all_fit(tuple(sorted(pods, reverse=True)), ((room,) * pool.device_count,) * pool.nodes)
 
 
-@cache
+@lru_cache(4096)
 def _sums(sizes: tuple[int, ...]) -> frozenset[int]:
     if not sizes:
         return frozenset({0})
@@ -140,7 +140,7 @@ def _sums(sizes: tuple[int, ...]) -> frozenset[int]:
     return others | {sizes[0] + mib for mib in others}
 
 
-@cache
+@lru_cache(4096)
 def all_fit(pods: tuple[tuple[int, int], ...], nodes: tuple[tuple[int, ...], ...]) -> bool:
     if not pods:
         return True
