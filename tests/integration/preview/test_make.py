@@ -19,7 +19,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
 
 
 def make(space: Workspace, *arguments: str, **env: str) -> Outcome:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PULUMI_", "MAKE", "PYTEST"))}
+    of_this_run = ("PULUMI_", "MAKE", "ARGS", "PYTEST")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(of_this_run)}
     shell = Workspace(space.folder, {**kept, "KUBECONFIG": str(space.folder / "no-kubeconfig")})
     return shell.run("make", *arguments, cwd=space.folder / "clone", **env)
 
