@@ -283,6 +283,8 @@ def _check_device(
     for target in verdict.recycle:
         for pod in target.pods:
             _check_pod(snapshot, now, pod, used[pod.uid])
+        oldest = min(pod.started for pod in target.pods)
+        assert (now - oldest).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
     just_now = [Recycled(at=now, workload=t.workload, pods=tuple(pod.uid for pod in t.pods)) for t in earlier]
     _check_smallest(replace(snapshot, recycled=(*snapshot.recycled, *just_now)), now, verdict, used)
 
@@ -293,7 +295,6 @@ def _check_pod(snapshot: PassInput, now: datetime, pod: GpuPod, used: dict[str, 
     assert pod.gone_by is None or now < pod.gone_by + timedelta(seconds=60), "that hangs in its end"
     assert pod.owner is not None or pod.queued_as, "that nothing brings back"
     assert pod.namespace in LIMITS.tenants, "of nobody's tenant"
-    assert (now - pod.started).total_seconds() >= LIMITS.minimum_age_seconds, "too young"
     cool_down = timedelta(seconds=LIMITS.cool_down_seconds)
     cooling = {each.workload for each in _ends(snapshot, now) if now - each.at < cool_down}
     assert pod.gone_by or pod.workload not in cooling, "again, too soon"
