@@ -128,9 +128,9 @@ docs docs-serve:
 	@$(MKDOCS) $(if $(filter docs,$@),build,serve --dev-addr 127.0.0.1:8000)
 golden: ## Rewrite tests/golden, all objects of prod, the template and a stack with every setting: review the diff
 	@$(INSTALL) python && $(PYTHON) -m tests.golden
-lock: toolchain ## Write the three requirements*.lock from pyproject.toml
+lock: toolchain ## Write the two requirements*.lock from pyproject.toml
 	@$(COMPILE) --group pyproject.toml:dev pyproject.toml --output-file requirements.lock
-	@for group in plot docs; do $(COMPILE) --group pyproject.toml:$$group --constraint requirements.lock --output-file requirements-$$group.lock; done
+	@$(COMPILE) --group pyproject.toml:docs --constraint requirements.lock --output-file requirements-docs.lock
 
 toolchain: ## Install what previews and tests need
 	@$(INSTALL) preview

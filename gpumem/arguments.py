@@ -16,7 +16,6 @@ from tenancy.units import MIB
 
 # The default values of the flag --days.
 ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS, INIT_DAYS = 28, 7, 7, 28
-PLOT_FORMATS = ("svg", "png")
 # The values of the flag --sort-by.
 SORTED = ("declared", "used", "over", "waste", "name")
 # The command passes the following flags on to kubectl.
@@ -84,7 +83,6 @@ ADVISE = """examples:
   kubectl gpumem advise --from http://localhost:9090 --stack prod
   kubectl gpumem advise --from http://localhost:9090 --stack prod -o json | jq -j .patch | git apply
   kubectl gpumem advise --from http://localhost:9090 --stack prod --host-memory
-  kubectl gpumem advise --from use.csv --stack prod --plot pictures
 """
 INIT = """examples:
   kubectl gpumem init --stack mine                                 writes Pulumi.mine.yaml into this folder
@@ -186,10 +184,6 @@ def _of_a_history(verbs: Any) -> None:
         verbs, "advise", "propose budgets from a history of use, with the risk that the use exceeds a budget", ADVISE
     )
     _history(found)
-    found.add_argument(
-        "--plot", metavar="FOLDER", help="draw each seat's use and budgets into this folder; needs matplotlib"
-    )
-    found.add_argument("--plot-format", choices=PLOT_FORMATS, default="svg", help="default: svg")
     found.add_argument(
         "--host-memory", action="store_true", help="judge the stack's memory pools instead of its GPU seats"
     )

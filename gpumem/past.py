@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpumem import advise, checkout, history, host_memory, plot, replay
+from gpumem import advise, checkout, history, host_memory, replay
 from gpumem.arguments import ADVISE_DAYS, HOST_MEMORY_DAYS
 from gpumem.bill import bill, bill_text
 from gpumem.checkout import CheckoutError
@@ -36,8 +36,6 @@ def _advised(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
     declared = stack.ledger if stack else ledger()
     uses = history.read(given.source, declared, days=given.days or ADVISE_DAYS, now=time.time())
     found = advise.advised(uses, declared, stack=stack, namespace=given.namespace)
-    if given.plot:
-        plot.write(uses.samples, found.seats, Path(given.plot), given.plot_format)
     return Report("advise", found, advise.advised_text, DONE if found.fine else WAITS)
 
 

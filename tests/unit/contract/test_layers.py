@@ -36,7 +36,6 @@ AGENT_LAYERS: dict[str, set[str]] = {
 # The archive of the kubectl plugin does not contain these packages.
 WHEN_ASKED = {
     "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
-    "plot.py": {"matplotlib"},
     "replay.py": {"simulation"},
 }
 OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}, "stacks/stuck.py": {"agents"}}

@@ -22,7 +22,7 @@ def test_the_installed_python_packages_are_the_pinned_ones(package: str) -> None
 
 @pytest.mark.parametrize(
     ("group", "file"),
-    [("dev", "requirements.lock"), ("plot", "requirements-plot.lock"), ("docs", "requirements-docs.lock")],
+    [("dev", "requirements.lock"), ("docs", "requirements-docs.lock")],
 )
 def test_a_lock_file_holds_the_pins_and_no_address(group: str, file: str) -> None:
     lock = (ROOT / file).read_text()
