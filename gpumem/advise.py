@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from gpumem import checkout
 from gpumem.checkout import AcceptedStack
-from gpumem.draw import Paper, text_of_lines
 from gpumem.history import SeatUses
+from gpumem.paper import Paper, text_of_lines
 from gpumem.proposal import Advice, Verdict, advise
 from gpumem.report import rfc3339
 from tenancy import sums

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from gpumem.draw import Paper, text_of_lines
+from gpumem.paper import Paper, text_of_lines
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from gpumem.report import rfc3339
 from tenancy.choices import Sharing

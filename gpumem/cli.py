@@ -22,11 +22,11 @@ from agents.runtime.errors import AgentError
 from gpumem import completion
 from gpumem.arguments import CONNECTION, parser, verb_first
 from gpumem.kubectl import Kubectl
+from gpumem.paper import Paper
 from gpumem.report import DONE, FAILED, UNREAD, Report
 from tenancy.names import OPERATOR, VIEWER
 
 if TYPE_CHECKING:
-    from gpumem.draw import Paper
     from tenancy.ledger import Ledger
 
 # kubectl proxy answers with status 500 and this text if it cannot connect to the API server.
@@ -128,7 +128,7 @@ def kubectl_flags(given: argparse.Namespace) -> list[str]:
     return [f"--{flag}={value}" for flag, all_of in values.items() for value in all_of]
 
 
-def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: "Paper") -> str:
+def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: Paper) -> str:
     """Returns the report of a subcommand as text. Raises AgentError."""
     from gpumem import live  # noqa: PLC0415
 
@@ -138,7 +138,6 @@ def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: "Paper") -> str:
 
 def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from gpumem import output  # noqa: PLC0415
-    from gpumem.draw import Paper  # noqa: PLC0415
 
     if given.output == "text":
         terminal = sys.stdout.isatty()

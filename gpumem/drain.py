@@ -11,7 +11,7 @@ from itertools import groupby
 
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
-from gpumem.draw import Paper, text_of_lines
+from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.who import Filter, NodeRow, WholeRow, check, who
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place

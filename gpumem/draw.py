@@ -1,83 +1,21 @@
 """Draws the reports of `kubectl gpumem who`, `free` and `why` as text, in columns and bars. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 from gpumem.cluster import GatedWorkload
 from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
+from gpumem.paper import Paper, text_of_lines
 from gpumem.queues import QueueRow
 from gpumem.reasons import FINE
 from gpumem.who import DeviceRow, Holder, NodeRow, Who
 from gpumem.why import Ahead, Answer, Why
-from tenancy.bars import FREE, Segment, bar, wrapped
+from tenancy.bars import FREE, Segment
 
-NARROWEST = 60
 PLANNED = "░"
-_Found = TypeVar("_Found")
 PODS_HEADER = ("NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "CAPPED", "STATE")
 QUEUES_HEADER = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
 GATES_HEADER = ("NAMESPACE", "NAME", "POOL", "NEEDS", "GATE")
-_USE = ("P50", "P95", "P99", "MAX", "STARTS", "LOAD", "GROWTH", "DAYS", "PROPOSED")
-_COSTS = ("SEAT MIB-H", "USED MIB-H", "BILLED GIB-H", "PRICE", "COST")
-_PROPOSED = ("NODES", "DEVICES", "MIB EACH", "SEATS", "MIB PROMISED")
-_QUEUED = ("QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
-NUMBERS = (*_PROPOSED, "GPUMEM", "DECLARED", "USED", "OVER", "WASTE", "NEEDS", "GPUS", *_USE, *_COSTS, *_QUEUED)
 _MOST_LINES = 12  # The maximum number of lines below a reason in the text. The report of -o json has all lines.
-
-
-@dataclass(frozen=True)
-class Paper:
-    """The width of a report in columns. `colour` is True if the report has ANSI colours. `headers` is True if tables
-    have headers."""
-
-    width: int = 100
-    colour: bool = False
-    headers: bool = True
-
-    def wrapped(self, text: str, indent: str = "", *, alarm: bool = False) -> Iterator[str]:
-        yield from wrapped(printable(text), max(self.width, NARROWEST), indent, alarm=alarm and self.colour)
-
-    def unknown(self, gaps: Iterable[str]) -> Iterator[str]:
-        for gap in gaps:
-            yield from self.wrapped(f"not known: {gap}")
-
-    def table(self, header: Sequence[str], rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
-        """Draws a table. Leaves out table columns that are empty or have only dashes, and aligns numbers to the
-        right."""
-        shown = [[*map(printable, row)] for row in rows]
-        if not shown:
-            return
-        kept = kept_columns(header, shown)
-        widths = {i: max(len(header[i]), *(len(row[i]) for row in shown)) for i in kept}
-        for row in (header, *shown) if self.headers else shown:
-            cells = (row[i].rjust(widths[i]) if header[i] in NUMBERS else row[i].ljust(widths[i]) for i in kept)
-            yield (indent + "  ".join(cells)).rstrip()
-
-    def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
-        """Draws a bar. The table below the bar has the labels that are too long for the bar."""
-        return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
-
-
-def kept_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Returns the first column of a table, and the columns that are not empty."""
-    return [i for i in range(len(header)) if i == 0 or any(row[i] not in ("", "-") for row in rows)]
-
-
-def printable(text: str) -> str:
-    """Returns the text on one line, with an escape in place of each control character.
-
-    A tenant can put control characters into an Event or a path. A terminal would obey them.
-    """
-    return "".join(each if each.isprintable() else " " if each.isspace() else ascii(each)[1:-1] for each in text)
-
-
-def text_of_lines(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:
-    """Decorates a generator of text lines.
-
-    The decorated function returns the lines as one text, without empty lines at the start and at the end.
-    """
-    return lambda report, paper: "\n".join(lines(report, paper)).strip("\n") + "\n"
 
 
 @text_of_lines

@@ -5,8 +5,8 @@ from html import escape
 
 from gpumem import draw
 from gpumem.board import Board, Wait
-from gpumem.draw import printable
 from gpumem.free import FreePool
+from gpumem.paper import NUMBERS, kept_columns, printable
 from gpumem.who import DeviceRow, NodeRow
 from tenancy import page
 from tenancy.bars import FREE, Segment
@@ -15,7 +15,7 @@ _MOST_DEVICES, _MOST_ROWS, _MOST_LINES, _LONGEST = 64, 100, 4, 600
 _FILLS = {draw.PLANNED: "planned", FREE: "free"}
 # A narrow screen leaves out these columns.
 _COLUMNS = {
-    **dict.fromkeys((*draw.NUMBERS, "HELD"), "number"),
+    **dict.fromkeys((*NUMBERS, "HELD"), "number"),
     **dict.fromkeys(("SEAT", "CAPPED", "STATE", "COHORT", "FLAVOR", "POOL"), "wide"),
 }
 _OWN_STYLE = """
@@ -148,7 +148,7 @@ def _section(title: str, *parts: str) -> str:
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], hues: Mapping[str, int] | None = None) -> str:
     """Returns a table without its empty columns. The first cell of a row has its colour in `hues`."""
     shown = [*rows]
-    kept = [(i, _COLUMNS.get(header[i], "")) for i in (draw.kept_columns(header, shown) if shown else ())]
+    kept = [(i, _COLUMNS.get(header[i], "")) for i in (kept_columns(header, shown) if shown else ())]
 
     def line(kind: str, row: Sequence[str]) -> str:
         hue = (hues or {}).get(row[0])

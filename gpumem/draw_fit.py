@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from gpumem.checkout import file_name, is_path
-from gpumem.draw import Paper, text_of_lines
 from gpumem.fit import Fit, FitChange, FitPart, FitPool
+from gpumem.paper import Paper, text_of_lines
 
 NEW_TENANT = "new-tenant"  # The name of the tenant in a patch, if the flag --tenant is missing.
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpumem.draw import Paper
+from gpumem.paper import Paper
 from gpumem.who import Holder, Who
 
 _HEADER = ("NODE", "GPU", "NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "WASTE", "STATE")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gpumem import checkout
 from gpumem.checkout import AcceptedStack
-from gpumem.draw import Paper, text_of_lines
 from gpumem.history import Row, column_number, csv_rows
+from gpumem.paper import Paper, text_of_lines
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS
 from gpumem.report import row

@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from gpumem.draw import Paper, text_of_lines
 from gpumem.history import Row, column_number, csv_rows
+from gpumem.paper import Paper, text_of_lines
 from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
 from gpumem.report import rfc3339, row
 from tenancy.names import METRIC_POD_USED

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from gpumem.draw import Paper
+from gpumem.paper import Paper
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
 # Exit codes of preflight: the rollout has an obstacle, or the cluster cannot be read.
@@ -24,10 +23,10 @@ class Report:
 
     kind: str
     found: Any
-    text: "Callable[[Any, Paper], str]"
+    text: Callable[[Any, Paper], str]
     code: int = DONE
     csv: Callable[[Any], str] | None = None
-    texts: "Mapping[str, Callable[[Any, Paper], str]]" = field(default_factory=dict)
+    texts: Mapping[str, Callable[[Any, Paper], str]] = field(default_factory=dict)
 
 
 def rfc3339(time: datetime) -> str:

@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from agents.kube.client import ApiError, Object
 from gpumem.cluster import ClusterSnapshot, age
-from gpumem.draw import Paper, text_of_lines
 from gpumem.kubectl import Kubectl
+from gpumem.paper import Paper, text_of_lines
 from gpumem.who import NodeRow, Who, who
 from tenancy.choices import Sharing
 from tenancy.ledger import Pool

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from agents.kube.errors import ApiError, Object
 from agents.runtime.errors import AgentError
-from gpumem.draw import Paper
 from gpumem.kubectl import Kubectl
+from gpumem.paper import Paper
 from gpumem.preflight.command import check
 from gpumem.preflight.report import preflight_text
 from stacks import stackfile

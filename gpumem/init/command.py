@@ -8,11 +8,11 @@ from pathlib import Path
 
 from agents.runtime.errors import AgentError
 from gpumem import survey
-from gpumem.draw import Paper, text_of_lines
 from gpumem.init import peaks
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import FoundGpus, StackProposal, find_gpus, propose
 from gpumem.init.stack_text import stack_text
+from gpumem.paper import Paper, text_of_lines
 from gpumem.prometheus import SCHEMES, Prometheus
 from gpumem.report import Report
 from gpumem.survey import ApiReader

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpumem.draw import Paper, text_of_lines
+from gpumem.paper import Paper, text_of_lines
 from gpumem.preflight import changes
 from gpumem.preflight.declared import Declared
 from gpumem.preflight.denials import Denial, Unbudgeted, denials, unbudgeted

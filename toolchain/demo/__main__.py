@@ -20,8 +20,8 @@ from typing import Any
 
 from agents.runtime.errors import AgentError
 from gpumem import cli
-from gpumem.draw import Paper
 from gpumem.kubectl import Kubectl
+from gpumem.paper import Paper
 from toolchain import plugin
 from toolchain.cluster import card, cluster, control_plane, fake_nvml, node, paths, prod
 from toolchain.cluster.api import ClusterApi, wait_until

@@ -12,8 +12,8 @@ import pytest
 from gpumem import cli
 from gpumem.arguments import parser
 from gpumem.bill import Bill, bill, bill_text
-from gpumem.draw import Paper
 from gpumem.focus import bill_csv
+from gpumem.paper import Paper
 from gpumem.prometheus import HistoryError, Prometheus, Series
 from tenancy.ledger import Ledger
 from tenancy.names import RECORDED_SEATS

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from agents.kube.client import ApiError, Object
 from agents.kube.pods import PODS
 from agents.runtime.http_message import HttpRequest
-from gpumem import board_server, cli, draw, draw_board
+from gpumem import board_server, cli, draw_board
 from gpumem.board import Board, without_names
 from gpumem.board_server import BoardPage
 from gpumem.draw_board import board_page
+from gpumem.paper import printable
 from tests.support import board as sampled
 from tests.support.board import read, sample
 from tests.support.informing import PATIENCE_SECONDS
@@ -192,7 +193,7 @@ def test_each_text_is_readable_in_the_page_and_ends_nothing(given_text: str) -> 
     users = replace(found.who, unknown=(given_text,), observed=given_text)
     html = board_page(replace(found, who=users), 5, given_text)
     assert {each.tag for each in tree(html).iter()} <= ELEMENTS
-    shown = draw.printable(given_text)
+    shown = printable(given_text)
     assert unescape(html).count(shown) >= 3
 
 

@@ -12,7 +12,7 @@ from agents.gate.ownership import JournalEntry
 from agents.watchdog.types import Recycled, RefusedRecycle
 from gpumem import cli, report
 from gpumem.changes import Changes, changes, changes_text
-from gpumem.draw import Paper
+from gpumem.paper import Paper
 from tenancy import names
 from tenancy.ledger import LocalQueue
 from tests.support.kubectl import LEDGER_OF_PROD, NOW, SYSTEM, FakeApi, api

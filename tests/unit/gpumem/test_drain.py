@@ -7,7 +7,7 @@ import pytest
 
 from gpumem import cluster
 from gpumem.drain import Drain, drain, drain_text
-from gpumem.draw import Paper
+from gpumem.paper import Paper
 from gpumem.who import UnknownNameError
 from tenancy.ledger import Ledger
 from tests.support.kubectl import BATCH, LEDGER_OF_PROD, SYSTEM, T4, api, device_slice, node, pod

@@ -10,9 +10,9 @@ import yaml
 
 from gpumem import checkout, cluster
 from gpumem.cli import main
-from gpumem.draw import Paper
 from gpumem.draw_fit import fit_text
 from gpumem.fit import Fit, fit
+from gpumem.paper import Paper
 from gpumem.stack_fit import StackFile
 from gpumem.who import UnknownNameError
 from policy.graph import Graph

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from gpumem import cluster
-from gpumem.draw import Paper, free_text, who_text
+from gpumem.draw import free_text, who_text
 from gpumem.free import free
+from gpumem.paper import Paper
 from gpumem.queues import QueueRow, queue_rows
 from gpumem.who import Filter, who
 from tenancy.ledger import Ledger, QueueQuota

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumem import cli, replay, report
-from gpumem.draw import Paper
+from gpumem.paper import Paper
 from gpumem.prometheus import HistoryError
 from simulation.replay import Played
 from simulation.replay_record import RecordedEvent, TimeBelowFloor

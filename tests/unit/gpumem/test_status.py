@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpumem import cluster
-from gpumem.draw import Paper
+from gpumem.paper import Paper
 from gpumem.status import State, Status, status, status_text
 from tenancy.names import RECONCILE, SCHEDULER, WATCHDOG
 from tests.support.kubectl import EXPORTERS, SYSTEM, FakeApi, add_exporter, api, node, page

@@ -14,8 +14,9 @@ from agents.kube.client import ApiError
 from agents.kube.ledger import LedgerError
 from gpumem import cluster, output
 from gpumem.cluster import ClusterSnapshot
-from gpumem.draw import Paper, free_text, who_text
+from gpumem.draw import free_text, who_text
 from gpumem.free import free
+from gpumem.paper import Paper
 from gpumem.who import Filter, who
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import AdmissionTerms, Seat

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from gpumem import cluster
-from gpumem.draw import Paper, why_text
+from gpumem.draw import why_text
 from gpumem.evidence import TargetError, gather, target_of
 from gpumem.nodes import NEARNESS, reason_in_message
+from gpumem.paper import Paper
 from gpumem.reasons import FINE, REASONS
 from gpumem.why import Answer, Why, why
 from tenancy import names, policy_names

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpumem import survey
-from gpumem.draw import Paper
+from gpumem.paper import Paper
 from gpumem.preflight.declared import Declared, Named
 from gpumem.preflight.part import State
 from gpumem.preflight.report import Preflight, preflight, preflight_text
