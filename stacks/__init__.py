@@ -1,4 +1,4 @@
-"""Reads the settings of a stack, and declares the platform with these settings.
+"""Reads the settings of a stack, declares the platform with these settings, and runs Pulumi for the operator.
 
-No package except stacks reads the stack's configuration.
+No package except stacks reads the stack's configuration, and no package except stacks changes a stack.
 """

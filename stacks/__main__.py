@@ -15,9 +15,9 @@ from typing import Any
 from stacks import commands, schema
 from stacks.engine import Engine, EngineError
 from stacks.kubeconfig import KubeconfigError
+from stacks.recovery.cli import CliError
+from stacks.recovery.recover import RecoveryError
 from stacks.settings import ConfigError
-from toolchain.recovery.cli import CliError
-from toolchain.recovery.recover import RecoveryError
 
 _ABOUT = "Commands for one stack: preview it with the policy pack, apply it, remove it, or start a new stack."
 _EXIT_CODES = """exit codes:

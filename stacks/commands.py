@@ -35,17 +35,17 @@ from stacks.preview.picture import picture
 from stacks.preview.remedies import ledger_before, remedies
 from stacks.preview.report import PreviewOutcome, report
 from stacks.problems import key
+from stacks.recovery import rollout
+from stacks.recovery.cli import Stack
+from stacks.recovery.recover import is_locked_by_the_dead
+from stacks.recovery.recover import recover as put_right
+from stacks.recovery.state import Deployment
 from stacks.settings import ConfigError, StackSettings
 from stacks.stuck import Retirement, Wait, unfinished_jobs, why_none_runs
 from tenancy.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
-from toolchain.recovery import rollout
-from toolchain.recovery.cli import Stack
-from toolchain.recovery.recover import is_locked_by_the_dead
-from toolchain.recovery.recover import recover as put_right
-from toolchain.recovery.state import Deployment
 
 EXAMPLE = Path("examples") / "template" / "gpus.yaml"
 _JOB_TYPE = "kubernetes:batch/v1:Job"

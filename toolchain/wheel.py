@@ -24,14 +24,7 @@ NAME = "gpu_tenancy"
 PACKAGES = ("agents", "components", "gpumem", "policy", "simulation", "stacks", "tenancy")
 # `python -m stacks` works only in a checkout. Of the policy pack, the wheel contains only the rules, for `--stack` of
 # kubectl gpumem: Pulumi needs the pack as a folder (toolchain/pack.py).
-LEFT_OUT = (
-    "policy/PulumiPolicy.yaml",
-    "policy/__main__.py",
-    "stacks/__main__.py",
-    "stacks/cluster.py",
-    "stacks/commands.py",
-    "stacks/render.py",
-)
+LEFT_OUT = ("policy/PulumiPolicy.yaml", "policy/__main__.py", "stacks/__main__.py")
 # The wheel also contains two other things: the lock file with the hashes of NVML's bindings, and Kueue's chart. With
 # Kueue's chart in the wheel, a preview needs no network.
 LOCK = Path("requirements.lock")

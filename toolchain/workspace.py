@@ -29,7 +29,6 @@ PROGRAM = (
     "policy",
     "stacks",
     "tenancy",
-    "toolchain",
     ".toolchain",
     ".venv",
 )

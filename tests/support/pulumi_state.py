@@ -5,7 +5,7 @@ import platform
 import pwd
 from typing import Any
 
-from toolchain.recovery import state
+from stacks.recovery import state
 
 HERE = {
     "username": pwd.getpwuid(os.getuid()).pw_name,

@@ -13,12 +13,15 @@ MAY_IMPORT = {
     "tenancy": set(),
     "agents": {"tenancy"},
     "components": {"tenancy"},
-    "stacks": {"components", "tenancy"},
+    "stacks": {"agents", "components", "tenancy"},
     "gpu_tenancy": {"components", "stacks", "tenancy"},
     "policy": {"tenancy"},
     "simulation": {"agents", "components", "stacks", "tenancy"},
     "gpumem": {"agents", "tenancy"},
+    "toolchain": {*PACKAGES},  # It builds, packs and shows what the others are.
 }
+# These install and start what the others need, so they import none of them, nor the rest of the toolchain.
+ALONE = ("toolchain/installer", "toolchain/cluster")
 # The packages in agents/ that each agent may import.
 SHARED = {"runtime", "kube", "telemetry"}
 AGENT_LAYERS: dict[str, set[str]] = {
@@ -38,7 +41,7 @@ WHEN_ASKED = {
     "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
     "replay.py": {"simulation"},
 }
-OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"agents", "gpumem"}, "stacks/stuck.py": {"agents"}}
+OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"gpumem"}}
 # The kubectl plugin also uses these modules. They never act on the cluster.
 OF_AGENTS = (
     "agents.extender.cache.",
@@ -73,9 +76,9 @@ def unexpected(found: Iterable[tuple[Path, set[str]]]) -> dict[str, list[str]]:
     return {str(path.relative_to(ROOT)): sorted(names) for path, names in found if names}
 
 
-@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("package", MAY_IMPORT)
 def test_a_package_imports_only_the_layers_below_it(package: str) -> None:
-    upward = {*PACKAGES} - {package} - MAY_IMPORT[package]
+    upward = {*MAY_IMPORT, "tests"} - {package} - MAY_IMPORT[package]
     assert modules(package)
     assert unexpected((path, needed(path) & upward) for path in modules(package)) == {}
 
@@ -113,12 +116,12 @@ def test_the_plugin_imports_only_modules_of_agents_that_never_act() -> None:
     assert acting == set()
 
 
-def test_only_named_modules_of_the_toolchain_import_shipped_packages() -> None:
-    users = {path: packages(path) & {*PACKAGES, "tests"} for path in modules("toolchain")}
-    shown = {(path.relative_to(ROOT / "toolchain").parts[0], name) for path, found in users.items() for name in found}
-    allowed = {(part, name) for part in ("demo", "plugin.py") for name in ("agents", "gpumem", "tenancy")}
-    pages = {("pages", name) for name in PACKAGES}
-    assert shown <= {*allowed, *pages, ("agent_image.py", "components")}
+@pytest.mark.parametrize("folder", ALONE)
+def test_the_installer_and_the_local_cluster_import_nothing_else_of_ours(folder: str) -> None:
+    ours = tuple(f"{package}." for package in MAY_IMPORT)
+    found = [(path, {name for name in imported(path) if name.startswith(ours)}) for path in modules(folder)]
+    own = f"{folder.replace('/', '.')}."
+    assert unexpected((path, {name for name in names if not name.startswith(own)}) for path, names in found) == {}
 
 
 @pytest.mark.parametrize("package", STANDARD_LIBRARY_ONLY)

@@ -12,10 +12,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from toolchain.recovery import state
-from toolchain.recovery.cli import Stack, in_project
-from toolchain.recovery.lock import is_folder
-from toolchain.recovery.state import Deployment
+from stacks.recovery import state
+from stacks.recovery.cli import Stack, in_project
+from stacks.recovery.lock import is_folder
+from stacks.recovery.state import Deployment
 
 _SKIP_CHECKPOINTS = "PULUMI_SKIP_CHECKPOINTS"
 _PROJECT = "gpu-tenancy-rollouts"

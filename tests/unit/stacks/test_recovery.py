@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from stacks.recovery import rollout, state
+from stacks.recovery.lock import Lock, locks
+from stacks.recovery.state import Operation
 from tests.support.pulumi_state import HERE, VALUES, applied, deployment, quota, release
-from toolchain.recovery import rollout, state
-from toolchain.recovery.lock import Lock, locks
-from toolchain.recovery.state import Operation
 
 
 def resources(given: state.Deployment) -> list[Any]:

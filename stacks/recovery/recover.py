@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import yaml
 
-from toolchain.recovery import rollout, state
-from toolchain.recovery.cli import Stack, scratch_copy
-from toolchain.recovery.lock import is_folder, locks, remove_torn_attributes
-from toolchain.recovery.state import Deployment, Operation
+from stacks.recovery import rollout, state
+from stacks.recovery.cli import Stack, scratch_copy
+from stacks.recovery.lock import is_folder, locks, remove_torn_attributes
+from stacks.recovery.state import Deployment, Operation
 
 DELETION_SECONDS = 300
 PAUSE_SECONDS = 2

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from stacks.recovery import rollout
+from stacks.recovery.cli import CliError, Stack
+from stacks.recovery.lock import Lock
+from stacks.recovery.recover import RecoveryError, recover
 from tests.support.pulumi_state import HERE, deployment, quota
 from tests.support.scripts import script
 from toolchain.cluster.paths import TOOLCHAIN
-from toolchain.recovery import rollout
-from toolchain.recovery.cli import CliError, Stack
-from toolchain.recovery.lock import Lock
-from toolchain.recovery.recover import RecoveryError, recover
 
 
 @pytest.fixture
