@@ -1,1 +1,4 @@
-"""Generates pages of docs/reference from the code (`python -m toolchain.pages`)."""
+"""Generates pages of docs/reference from the code (`make schema`).
+
+Each module writes one page, or one kind of page. What a page says is in the code that the page describes.
+"""
