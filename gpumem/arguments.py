@@ -243,7 +243,7 @@ def _before_a_rollout(verbs: Any) -> None:
 
 def verb_first(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments with the verb at the start. kubectl's users also write flags before the verb."""
-    verbs: Any = next(action.choices for action in parser()._actions if action.choices)  # noqa: SLF001 (as completion)
+    verbs: Any = next(action.choices for action in parser()._actions if action.choices)  # noqa: SLF001 (argparse lists them nowhere else)
     at = next((place for place, word in enumerate(arguments) if word in verbs), None)
     if at is None or arguments[0] in ("-h", "--help", "--version"):
         return [*arguments]

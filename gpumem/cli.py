@@ -12,14 +12,13 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.kube.errors import ApiError
 from agents.runtime.errors import AgentError
-from gpumem import completion
 from gpumem.arguments import CONNECTION, parser, verb_first
 from gpumem.kubectl import Kubectl
 from gpumem.paper import Paper
@@ -158,17 +157,6 @@ def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]
     return report.code
 
 
-def _complete(words: Sequence[str]) -> int:
-    def names(argument: str, begun: str, given: Mapping[str, Sequence[str]]) -> Iterable[str]:
-        from gpumem import cluster_names  # noqa: PLC0415
-
-        return cluster_names.find(argument, begun, given)
-
-    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())  # a credential plugin must not wait for an input
-    print("\n".join(completion.candidates(words, parser(), names)))
-    return DONE
-
-
 def run() -> int:
     """Runs the command with the arguments of this process."""
     gc.disable()  # A garbage collection would take as long as reading the cluster, and would free nothing.
@@ -176,8 +164,6 @@ def run() -> int:
     signal.signal(signal.SIGHUP, lambda number, frame: sys.exit(128 + signal.SIGHUP))
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without block characters
     try:
-        if os.path.basename(sys.argv[0]) == completion.PROGRAM:
-            return _complete(sys.argv[1:])
         return main(sys.argv[1:], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

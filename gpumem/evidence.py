@@ -187,16 +187,11 @@ def is_gated(pod: WholePod) -> bool:
 
 def _find(source: Source, target: WorkloadRef) -> Object | None:
     try:
-        return source.get(f"{collection(source, target)}/{target.name}")
+        return source.get(f"{_api(source, target.kind)}/namespaces/{target.namespace}/{target.kind}s/{target.name}")
     except ApiError as error:
         if error.status == http.client.NOT_FOUND:
             return None
         raise
-
-
-def collection(source: Source, target: WorkloadRef) -> str:
-    """Returns the path of all objects of the target's kind in its namespace. Raises ApiError."""
-    return f"{_api(source, target.kind)}/namespaces/{target.namespace}/{target.kind}s"
 
 
 def _api(source: Source, kind: str) -> str:

@@ -1,6 +1,6 @@
 """Builds the plugin kubectl-gpumem (`python -m toolchain.plugin FOLDER`).
 
-The result of the build is one file for any Python 3.11, and a link for the shell's completion.
+The result of the build is one file for any Python 3.11.
 
 The plugin's file contains each module's source. The plugin's file also contains bytecode for the Python version of the
 build. With the bytecode, the Python of the build starts the plugin faster. Another Python version ignores the bytecode.
@@ -14,8 +14,6 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-
-from gpumem.completion import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "kubectl-gpumem"
@@ -62,10 +60,7 @@ def main(folder: Path) -> int:
     made.write_bytes(build())
     made.chmod(0o755)
     made.replace(folder / NAME)
-    link = folder / PROGRAM
-    link.unlink(missing_ok=True)
-    link.symlink_to(NAME)
-    print(f"{folder / NAME}: put it and {PROGRAM} into a folder on PATH; then type kubectl gpumem --help")
+    print(f"{folder / NAME}: put it into a folder on PATH; then type kubectl gpumem --help")
     return 0
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.given_clusters import record_0000
-from tests.support.informing import eventually
 from tests.support.kubectl import SYSTEM, api, pod
 from tests.support.plugin import install
 from toolchain import plugin
@@ -20,12 +19,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(tmp_path_factory.mktemp("bin"), api([pod("ml", 3000, on="k8s-node1")]))
 
 
-def run(
-    installed: Path, *arguments: str, program: str = plugin.NAME, folder: Path | None = None
-) -> "subprocess.CompletedProcess[str]":
+def run(installed: Path, *arguments: str, folder: Path | None = None) -> "subprocess.CompletedProcess[str]":
     path = os.pathsep.join((str(installed), str(Path(sys.executable).parent), "/usr/bin", "/bin"))
     return subprocess.run(
-        [installed / program, *arguments],
+        [installed / plugin.NAME, *arguments],
         cwd=folder,
         env={"PATH": path},
         capture_output=True,
@@ -40,7 +37,7 @@ def test_modules_of_other_commands_are_not_imported(installed: Path) -> None:
     code = "import sys, gpumem.cli; print(*(name for name in sys.modules if name.startswith('gpumem.')))"
     env = {"PYTHONPATH": str(installed / plugin.NAME)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    light = {"arguments", "cli", "completion", "forward", "kubectl", "paper", "report", "version"}
+    light = {"arguments", "cli", "forward", "kubectl", "paper", "report", "version"}
     assert {name.removeprefix("gpumem.") for name in done.stdout.split()} == light
 
 
@@ -97,36 +94,6 @@ def test_it_proposes_a_stack_file_without_a_checkout(tmp_path: Path) -> None:
     done = run(alone, "preflight", "--stack", "mine", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("gpumem: --stack needs the package gpu-tenancy (")
-
-
-def test_its_other_name_completes(installed: Path) -> None:
-    assert run(installed, "fr", program="kubectl_complete-gpumem").stdout == "free\n:4\n"
-
-
-def test_names_of_the_cluster_are_completed(installed: Path) -> None:
-    """On a busy machine, the answer of the cluster may come too late."""
-
-    def completed(*line: str) -> str:
-        done = run(installed, *line, program="kubectl_complete-gpumem")
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
-
-    eventually(lambda: completed("who", "--pool", "") == "t4\nbatch\n:4\n")
-    eventually(lambda: completed("why", "-n", "immich", "m") == "ml\nmpijob/\n:4\n")
-
-
-def test_without_a_cluster_no_name_is_completed_and_nothing_is_printed(installed: Path) -> None:
-    done = run(installed, "who", "--context", "nobody", "--node", "", program="kubectl_complete-gpumem")
-    assert (done.returncode, done.stdout, done.stderr) == (0, ":4\n", "")
-
-
-def test_a_kubectl_that_hangs_delays_the_completion_by_at_most_some_seconds(tmp_path: Path) -> None:
-    plugin.main(tmp_path)
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text("#!/bin/sh\nexec sleep 600\n")
-    kubectl.chmod(0o755)
-    done = run(tmp_path, "who", "--node", "", program="kubectl_complete-gpumem")
-    assert (done.returncode, done.stdout, done.stderr) == (0, ":4\n", "")
 
 
 def test_it_is_the_same_file_whenever_it_is_built() -> None:
