@@ -15,7 +15,7 @@ from tenancy.names import SYSTEM_NAMESPACE
 from tenancy.units import MIB
 
 # The default values of the flag --days.
-ADVISE_DAYS, HOST_MEMORY_DAYS, REPLAY_DAYS, INIT_DAYS = 28, 7, 7, 28
+ADVISE_DAYS, HOST_MEMORY_DAYS, INIT_DAYS = 28, 7, 28
 # The values of the flag --sort-by.
 SORTED = ("declared", "used", "over", "waste", "name")
 # The command passes the following flags on to kubectl.
@@ -93,11 +93,6 @@ PREFLIGHT = """examples:
   make preflight STACK=mine                                  of a stack file
   kubectl gpumem preflight                                   of the cluster's ledger, for instance before enforcing
   kubectl gpumem preflight -o json | jq '.denies[] | [.namespace, .name, .message]'
-"""
-REPLAY = """examples:
-  kubectl gpumem replay --from http://localhost:9090                          last week under prod
-  kubectl gpumem replay --from http://localhost:9090 --stack changed.yaml     and under a changed file
-  kubectl gpumem replay --from use.csv --today prod --stack changed.yaml -o json
 """
 
 
@@ -201,24 +196,6 @@ def _of_a_history(verbs: Any) -> None:
         dest="prices",
         metavar="POOL=PRICE",
         help="price of a GiB-hour in a pool that is no longer in the ledger, such as old=0.1; once for each pool",
-    )
-    found = _plain(
-        verbs,
-        "replay",
-        "repeat a history of use in a simulation, with a stack file and with a changed stack file",
-        REPLAY,
-    )
-    found.add_argument("--from", dest="source", required=True, help="URL of Prometheus, or path of a CSV file")
-    found.add_argument(
-        "--today",
-        default="prod",
-        help="NAME of Pulumi.NAME.yaml, or path of the stack file that was in force during the history; default: prod",
-    )
-    found.add_argument(
-        "--stack", help="NAME or path of the changed stack file; default: simulate only the file of --today"
-    )
-    found.add_argument(
-        "--days", type=_whole(9999), default=REPLAY_DAYS, help=f"days of history; default: {REPLAY_DAYS}"
     )
 
 

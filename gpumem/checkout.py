@@ -10,17 +10,13 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agents.runtime.errors import AgentError
 from gpumem.preflight.declared import Declared, InstalledKueue, Named
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT, STACK
-from tenancy.pod_history import PodHistory
-
-if TYPE_CHECKING:
-    from simulation.replay import Played
 
 
 class CheckoutError(AgentError):
@@ -201,43 +197,14 @@ def _with(values: Any, numbers: Mapping[KeyPath, int]) -> Any:
     return copied
 
 
-def stack_files(given: Sequence[str], root: Path) -> list[Path]:
-    """Returns the paths of the stack files for a replay.
-
-    Each item of `given` is the name of a stack or a path. Raises CheckoutError.
-    """
-    _needed("replay", "")
-    found = [root / file_name(each) for each in given]
-    if absent := [str(path) for path in found if not path.is_file()]:
-        raise CheckoutError(f"{', '.join(absent)}: no such file; a stack is NAME of Pulumi.NAME.yaml here, or a file")
-    return found
-
-
-def replay_each(stacks: Sequence[Path], pods: Sequence[PodHistory]) -> list[tuple[str, "Played"]]:
-    """Replays a history of use under each stack file.
-
-    The history must come from a cluster that runs the first stack file. Raises CheckoutError.
-    """
-    from simulation import replay, stack  # noqa: PLC0415
-
-    declared = [stack.stack_of(_declared(path)[0]) for path in stacks]
-    return [
-        (path.name, replay.play(pods, each, before=None if each is declared[0] else declared[0]))
-        for path, each in zip(stacks, declared, strict=True)
-    ]
-
-
-_WITHOUT_STACK = "; or leave --stack out, and the cluster's ledger is read"
-
-
-def _needed(what: str = "--stack", instead: str = _WITHOUT_STACK) -> None:
+def _needed() -> None:
     try:
         from policy import rules  # noqa: F401, PLC0415
         from stacks import settings  # noqa: F401, PLC0415
     except ImportError as error:
         raise CheckoutError(
-            f"{what} needs the package gpu-tenancy ({error}): pip install its wheel, and put the folder of its "
-            f"kubectl-gpumem before this one on PATH{instead}"
+            f"--stack needs the package gpu-tenancy ({error}): pip install its wheel, and put the folder of its "
+            "kubectl-gpumem before this one on PATH; or leave --stack out, and the cluster's ledger is read"
         ) from None
 
 

@@ -64,7 +64,7 @@ def _remedy(error: AgentError) -> str:
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
-    if given.verb in ("advise", "bill", "replay"):
+    if given.verb in ("advise", "bill"):
         return _print(_past(given, reach), given, environ)
     stack = None
     if given.verb == "fit" and given.live and not given.stack:
@@ -99,7 +99,7 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
 def _past(given: argparse.Namespace, reach: Reach) -> Report:
     from gpumem import cluster, past  # noqa: PLC0415
 
-    gc.enable()  # a replay of a week needs the garbage collector
+    gc.enable()  # a history of weeks needs the garbage collector
 
     def ledger() -> "Ledger":
         with reach(kubectl_flags(given)) as kubectl:

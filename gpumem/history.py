@@ -10,7 +10,6 @@ from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, 
 from gpumem.proposal import DAY_SECONDS, UseSample
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
-from tenancy.pod_history import workload_of_pod
 from tenancy.units import MIB
 
 MINUTE = 60
@@ -70,12 +69,12 @@ def below_floor_query(tenant: str, step: int, floor_mib: int) -> str:
 def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None:
     """Returns the seat of a pod.
 
-    Prefers a seat if the pod's name begins with the seat's name. If no name matches, returns the tenant's only seat, or
-    the smallest seat that is large enough for the pod's budget.
+    Prefers the seat with the longest name with which the pod's name begins. If no name matches, returns the tenant's
+    only seat, or the smallest seat that is large enough for the pod's budget.
     """
-    named = workload_of_pod(pod, seats)
-    if named is not None:
-        return named
+    named = [seat for seat in seats if pod == seat.name or pod.startswith(f"{seat.name}-")]
+    if named:
+        return max(named, key=lambda seat: len(seat.name))
     if len(seats) == 1:
         return seats[0]
     fitting = [seat for seat in seats if seat.pod_mib >= declared_mib]

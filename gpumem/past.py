@@ -1,4 +1,4 @@
-"""Makes the reports on a history of use: advise, bill and replay."""
+"""Makes the reports on a history of use: advise and bill."""
 
 import argparse
 import time
@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpumem import advise, checkout, history, host_memory, replay
+from gpumem import advise, checkout, history, host_memory
 from gpumem.arguments import ADVISE_DAYS, HOST_MEMORY_DAYS
 from gpumem.bill import bill, bill_text
 from gpumem.checkout import CheckoutError
@@ -21,8 +21,6 @@ def report(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
 
     `ledger` is a function that reads the ledger from the cluster. Raises AgentError.
     """
-    if given.verb == "replay":
-        return _replayed(given)
     return _advised(given, ledger) if given.verb == "advise" else _billed(given, ledger)
 
 
@@ -53,10 +51,3 @@ def _billed(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
     if given.namespace:
         found = replace(found, charges=tuple(each for each in found.charges if each.tenant == given.namespace))
     return Report("bill", found, bill_text, csv=bill_csv)
-
-
-def _replayed(given: argparse.Namespace) -> Report:
-    files = checkout.stack_files([given.today, *([given.stack] if given.stack else [])], Path.cwd())
-    pods = replay.read(given.source, days=given.days, now=time.time())
-    found = replay.replay(pods, checkout.replay_each(files, pods))
-    return Report("replay", found, replay.replay_text)

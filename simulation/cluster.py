@@ -3,7 +3,6 @@ events.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from random import Random
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ from simulation.kubelet import Kubelets
 from simulation.scheduler import Scheduler
 from simulation.stack import Stack
 from simulation.tenants import Workload, Workloads
-from simulation.world import BEGIN, TickLoops, World
+from simulation.world import TickLoops, World
 from tenancy.ledger import Pool
 from tenancy.names import (
     EXPORTER,
@@ -48,9 +47,9 @@ class Cluster(TickLoops):
     exporter_type: type[Exporter] = Exporter
     schedulers = 1  # the number of the scheduler's pods
 
-    def __init__(self, stack: Stack, dice: Random, *, jumping: bool = True, begin: datetime = BEGIN) -> None:
+    def __init__(self, stack: Stack, dice: Random, *, jumping: bool = True) -> None:
         self.stack = stack
-        self.world = World(dice, self, jumping=jumping, begin=begin)
+        self.world = World(dice, self, jumping=jumping)
         self.server = self.server_type(self.world)
         self.scraper = SimScraper(read=self.reading, get=self.fetch)
         self.hardware = Hardware()

@@ -41,7 +41,6 @@ class RunningPod:
     short_since: float | None = None
     over_at: float = -1e9
     ends_since: float | None = None
-    asks_mib: int | None = None  # if set, this number replaces the workload's use
     beside: tuple[Card, ...] = ()
 
     @property
@@ -69,7 +68,7 @@ class RunningPod:
     def wanted_mib(self) -> int:
         if not (self.loaded and self.up):
             return 0
-        return self.workload.steady_mib + self.over_mib if self.asks_mib is None else self.asks_mib
+        return self.workload.steady_mib + self.over_mib
 
 
 @dataclass
@@ -80,7 +79,6 @@ class Kubelets:
     tenants: Workloads
     names: Names
     running: dict[str, RunningPod] = field(default_factory=dict)
-    began: Callable[[RunningPod], None] = lambda running: None  # called with each started pod
     _starting: set[str] = field(default_factory=set)
     # The actions that wait for a failed node to come back, each with the node's name.
     _left: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
@@ -130,7 +128,6 @@ class Kubelets:
         self.running[uid] = running
         self.world.timers.append(self.world.now + MINIMUM_AGE_SECONDS)
         machine.containers[self._pids] = Container(uid, f"{self._pids:064x}")
-        self.began(running)
         self._show(running)
         self._load(running)
         if workload.lives is not None:

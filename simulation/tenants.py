@@ -88,7 +88,6 @@ class Workloads:
     names: Names
     quotas: Mapping[str, int]
     workloads: dict[str, Workload] = field(default_factory=dict)
-    refused: Callable[[Workload], None] = lambda workload: None  # called for each pod that a quota refuses
     _waiting: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -148,7 +147,6 @@ class Workloads:
         for _ in range(wanted - len(active)):
             if not self._may_create(workload):
                 self.world.see("quota: pod refused")
-                self.refused(workload)
                 return
             self._create(workload)
 

@@ -81,7 +81,6 @@ class World:
     dice: Random
     loops: TickLoops = field(default_factory=TickLoops)
     timeline: Timeline = field(default_factory=Timeline)
-    begin: datetime = BEGIN
     now: float = 0.0
     jumping: bool = True
     # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump of the clock ends at each of
@@ -236,7 +235,7 @@ class World:
     # Time of day
 
     def time_of_day(self, ahead_seconds: float = 0.0) -> datetime:
-        return self.begin + timedelta(seconds=self.now + ahead_seconds)
+        return BEGIN + timedelta(seconds=self.now + ahead_seconds)
 
     def clock(self, ahead: Callable[[], float] = lambda: 0.0) -> Clock:
         """Returns a clock for an agent. `ahead` returns the number of seconds by which the clock of the agent's node is

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpumem import cli, history, replay, report
+from gpumem import cli, history, report
 from gpumem.prometheus import HistoryError, Prometheus
 from gpumem.proposal import UseSample
 from tests.support.kubectl import LEDGER_OF_PROD
@@ -93,15 +93,6 @@ def test_prods_wrong_budget_is_found_with_its_cold_load(
     assert (server["verdict"], server["proposed_mib"]) == ("raise", 6800)
     assert (server["starts"], server["cold_max_mib"], server["used_max_mib"]) == (1, 6750, 1200)
     assert (seats["llama-swap"]["verdict"], seats["llama-swap"]["starts"]) == ("short", 0)
-
-
-def test_a_replay_reads_each_pod_with_the_sum_of_its_containers(address: str) -> None:
-    pods = {pod.pod: pod for pod in replay.read(address, days=1, now=NOW)}
-    assert {pods[name].gpu for name in pods} == {"GPU-0"}
-    assert {mib for _, mib in pods["immich-ml-1"].samples} == {2100}
-    began, load = pods["immich-server-2"].samples[0]
-    assert load == 6750
-    assert abs(began - (NOW - (MINUTES - RELOAD) * 60)) <= 60
 
 
 def test_a_long_history_comes_in_several_answers(address: str) -> None:

@@ -77,15 +77,6 @@ def test_it_advises_by_the_clusters_ledger_and_says_what_a_stack_file_needs(inst
     assert done.stderr.startswith("gpumem: --stack needs the package gpu-tenancy (")
 
 
-def test_it_reports_where_a_history_can_be_replayed(installed: Path) -> None:
-    done = run(installed, "replay", "--from", "use.csv")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("gpumem: replay needs the package gpu-tenancy (")
-    assert done.stderr.endswith(
-        "pip install its wheel, and put the folder of its kubectl-gpumem before this one on PATH\n"
-    )
-
-
 def test_it_proposes_a_stack_file_without_a_checkout(tmp_path: Path) -> None:
     alone = install(tmp_path, record_0000().api())
     done = run(alone, "init", "--stack", "mine", folder=tmp_path)

@@ -109,14 +109,12 @@ def test_kubectl_gpumem_starts_without_pulumi(installed: Environment, tmp_path: 
         "fit 4000 --stack stack.yaml --pool t4",
         "fit 4000 --stack prod -o json",
         "advise --from seats.csv --stack prod",
-        "replay --from pods.csv --stack stack.yaml",
     ],
 )
 def test_an_empty_folder_judges_a_stack_file(installed: Environment, tmp_path: Path, arguments: str) -> None:
     (tmp_path / "Pulumi.prod.yaml").write_text(PROD.read_text())
     (tmp_path / "stack.yaml").write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 4900"))
     (tmp_path / "seats.csv").write_text("time,seat,mib\n60,llama-swap,5001\n")
-    (tmp_path / "pods.csv").write_text(run(sys.executable, "-m", "tests.support.histories"))
     outcomes = [
         subprocess.run(
             [*command, *arguments.split()], cwd=tmp_path, env=env, capture_output=True, text=True, check=False

@@ -38,8 +38,7 @@ AGENT_LAYERS: dict[str, set[str]] = {
 }
 # The archive of the kubectl plugin does not contain these packages.
 WHEN_ASKED = {
-    "checkout.py": {"components", "policy", "simulation", "stacks", "yaml"},
-    "replay.py": {"simulation"},
+    "checkout.py": {"components", "policy", "stacks", "yaml"},
 }
 OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"gpumem"}}
 # The kubectl plugin also uses these modules. They never act on the cluster.

@@ -28,7 +28,6 @@ from tests.support.paths import ROOT
         "advise",
         "bill",
         "fit",
-        "replay",
         "init",
         "preflight",
     ],
