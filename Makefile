@@ -80,7 +80,7 @@ e2e: ## Run the tests on clusters, in six lanes side by side
 	@$(PYTEST) -n 6 --no-loadscope-reorder tests/e2e $(value ARGS)
 
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
-	@$(PYTHON) -m toolchain.demo $(value ARGS)
+	@$(PYTHON) -m toolchain.demo
 day: cluster-toolchain ## Run make demo, the residents' day on the local cluster's real node, and two teams' fair shares: 25 minutes
 	@$(DAY) tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py tests/e2e/test_fair_sharing.py $(value ARGS)
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
@@ -118,8 +118,8 @@ release-dry-run: toolchain docs ## Build the artifacts of a release in dist/rele
 	@$(INSTALL) languages && $(PYTHON) -m toolchain.release dist/release "$$TAG" "$$BASE"
 schema: toolchain ## Write Pulumi.yaml, the JSON schemas and the pages of docs/reference from the code
 	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
-pictures: toolchain ## Draw the pictures of the docs that are older than their source; ARGS=--capture runs two previews too
-	@$(INSTALL) pictures && $(PYTHON) -m toolchain.pictures $(value ARGS)
+pictures: toolchain ## Draw the pictures of the docs that are older than their source
+	@$(INSTALL) pictures && $(PYTHON) -m toolchain.pictures
 docs: ## Build the docs as a site: build/site/index.html; it fails on a broken link or a stale page
 docs-serve: ## Show the docs on 127.0.0.1:8000 while you edit them
 docs docs-serve:

@@ -1,6 +1,7 @@
 """A cluster for the tests of `kubectl gpumem board`. `python -m tests.support.board` draws the pictures in the docs."""
 
 from dataclasses import replace
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from tenancy.names import GPU, KUEUE_API, LABEL_NAME, SCHEDULER
 from tests.support.fake_cluster import SYSTEM
 from tests.support.kubectl import BATCH, LEDGER_OF_PROD, FakeApi, add_exporter, api, node, page, pod
 from tests.support.paths import ROOT
-from toolchain.pictures.svg import page_picture
 
 WORKLOADS = f"/apis/{KUEUE_API}"
 # Maps each picture to its width and height in pixels.
@@ -93,7 +93,17 @@ def picture(name: str) -> str:
     """Returns a picture of the page. The width of a picture's window is not known, so its style is that of its page."""
     width, height = PICTURES[name]
     narrow = "@media all" if width < 600 else "@media not all"
-    return page_picture(board_page(read(sample()), 5).replace("@media (max-width: 599px)", narrow), width, height)
+    page = board_page(read(sample()), 5).replace("@media (max-width: 599px)", narrow)
+    title, style, body = (
+        page.partition(f"<{part}>")[2].partition(f"</{part}>")[0] for part in ("title", "style", "body")
+    )
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">
+<title>{escape(unescape(title))}</title>
+<style>{escape(style)}</style>
+<foreignObject width="{width}" height="{height}"><body xmlns="http://www.w3.org/1999/xhtml">{body}</body></foreignObject>
+</svg>
+"""
 
 
 def main(folder: Path = ROOT / "docs" / "pictures") -> None:

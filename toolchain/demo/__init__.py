@@ -1,4 +1,4 @@
 """Shows a day of five residents in a few minutes, on a temporary cluster (`make demo`).
 
-`story` declares the steps, `stage` runs them on the cluster, and `screen` and `record` show them.
+`story` declares the steps, `stage` runs them on the cluster, and `screen` shows them.
 """

@@ -4,7 +4,6 @@ The demo does not change your kubeconfig or your stacks. The demo puts its clust
 plugin into a temporary folder, and deletes the folder at the end.
 """
 
-import argparse
 import os
 import shutil
 import signal
@@ -12,9 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ from toolchain.cluster.card import Card
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
-from toolchain.demo.record import Recording
 from toolchain.demo.screen import CLEAR, Page
 from toolchain.demo.stage import Stage
 from toolchain.demo.story import Step, story
@@ -49,12 +46,9 @@ _END_SECONDS = 15
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def main(arguments: Sequence[str] = ()) -> int:
+def main() -> int:
     """Returns the exit code of the demo: 0, or 1 after an error, or 130 after an interruption. If an error ends the
     demo, prints the error on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m toolchain.demo", description="Plays the residents' day.")
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write the numbers of the run there, as JSON")
-    record: Path | None = parser.parse_args(arguments).record
     if reason := why_not():
         print(f"make demo: {reason}", file=sys.stderr)
         return 1
@@ -63,9 +57,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as folder:
-            recording = _Demo(Path(folder), began).run()
-        if record is not None:
-            recording.write(record)
+            _Demo(Path(folder), began).run()
     except KeyboardInterrupt:
         print("interrupted: the cluster is ended and its folder removed", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -105,9 +97,8 @@ class _Demo:
         self._page, self._paper = Page(width, colour), Paper(width, colour)
         self._rows: list[tuple[Step, float]] = []
         self._drawn = 0.0
-        self._recording = Recording(lambda: time.monotonic() - began)
 
-    def run(self) -> Recording:
+    def run(self) -> None:
         """Starts the cluster, runs all steps of the demo, and stops the cluster. Raises ClusterError."""
         kubeconfig = self._folder / "cluster" / "admin.kubeconfig"
         self._install_plugin()
@@ -122,15 +113,10 @@ class _Demo:
             self._say("the node's exporter publishes its device")
             _open_node(held.api)
             stage = Stage(held.api, Card(script=script, wants={**prod.STEADY_MIB, "tts": prod.TTS_MIB}))
-            with _kubectl(kubeconfig) as kubectl, call_repeatedly(partial(self._turn, stage.card), card.TURN_SECONDS):
+            with _kubectl(kubeconfig) as kubectl, call_repeatedly(stage.card.turn, card.TURN_SECONDS):
                 self._play(stage, kubectl)
             print(f"\nThe day, and after how many seconds:\n{self._page.summary(self._rows)}")
             self._say("the cluster ends")
-        return self._recording
-
-    def _turn(self, t4: Card) -> None:
-        t4.turn()
-        self._recording.sample(t4)
 
     def _say(self, what: str) -> None:
         print(self._page.line(time.monotonic() - self._began, what), flush=True)
@@ -147,7 +133,6 @@ class _Demo:
                 print(f"\n{above}", end="", flush=True)
             stage.meanwhile = self._redraws(above, kubectl)
             began = time.monotonic()
-            self._recording.step(step.key)
             stage.play(step.key)
             self._rows.append((step, time.monotonic() - began))
             self._show(step, above, stage, kubectl)
@@ -163,11 +148,7 @@ class _Demo:
         _, seconds = self._rows[-1]
         self._await_reading(stage, kubectl)
         outcome = self._page.outcome(step, seconds, [said for told in step.told for said in stage.said(told)])
-        below = []
-        for each in step.shows:
-            command, text = f"kubectl gpumem {_typed(each)}", self._asked(each, kubectl)
-            self._recording.answer(step.key, command, text)
-            below.append(f"$ {command}\n{text}")
+        below = [f"$ kubectl gpumem {_typed(each)}\n{self._asked(each, kubectl)}" for each in step.shows]
         if self._terminal:
             self._draw(above + outcome, below)
             time.sleep(_READ_SECONDS * len(below))
@@ -284,4 +265,4 @@ def _end_session(leader: "subprocess.Popen[bytes]") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

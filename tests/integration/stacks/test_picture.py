@@ -9,7 +9,6 @@ from stacks.preview.picture import picture
 from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
 from tests.support.browser import Browser
 from tests.support.page_texts import LEAST_CONTRAST, LEAST_PIXELS, TEXTS, overlaps
-from tests.support.paths import ROOT
 
 WIDTHS = (800, 1600)
 LONGEST = "a-seat-with-a-name-of-sixty-three-characters-the-most-in-a-label"
@@ -97,11 +96,3 @@ def test_the_test_finds_texts_that_overlap_or_are_cut(tab: Browser, tmp_path: Pa
     assert [each["text"] for each in texts if each["cut"]] == ["a number 12345"]
     assert [each["pixels"] for each in texts] == [16, 16, 9]
     assert all(each["contrast"] < LEAST_CONTRAST for each in texts)
-
-
-def test_the_picture_in_the_docs_has_its_whole_page(tab: Browser) -> None:
-    tab.open((ROOT / "docs" / "pictures" / "pull-request.svg").as_uri(), 960, 900)
-    heights = tab.evaluate(
-        "[document.querySelector('main').scrollHeight, document.documentElement.getAttribute('height')]"
-    )
-    assert 0 <= int(heights[1]) - heights[0] < 30

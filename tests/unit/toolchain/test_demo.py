@@ -1,6 +1,5 @@
 """Tests the demo's numbers and text, and its simulated device."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from toolchain.cluster import card
 from toolchain.cluster.card import LEFT_MIB, REST_MIB, TOTAL_MIB, Card
 from toolchain.cluster.prod import STEADY_MIB, TTS_MIB, budgets
 from toolchain.demo import __main__ as demo
-from toolchain.demo.record import Recording
 from toolchain.demo.story import FLOOR_MIB
 
 
@@ -80,24 +78,3 @@ def test_a_process_that_needs_more_than_the_free_memory_is_killed(
     t4.wants["immich-ml"] = TOTAL_MIB
     t4.turn()
     assert (killed, t4.died, t4.held) == ([1008], ["immich-ml"], {7: 1900})
-
-
-def test_a_recording_keeps_each_change_of_use_with_its_time(
-    processes: dict[int, tuple[str, int]], t4: Card, tmp_path: Path
-) -> None:
-    seconds = iter([1.0, 2.0, 3.04, 4.0, 9.0])
-    recording = Recording(lambda: next(seconds))
-    recording.step("residents")
-    recording.sample(t4)
-    processes[1] = ("frigate", 101)
-    t4.turn()
-    recording.sample(t4)
-    recording.sample(t4)
-    recording.answer("residents", "kubectl gpumem who", "who")
-    recording.write(tmp_path / "demo.json")
-    assert json.loads((tmp_path / "demo.json").read_text()) == {
-        "steps": {"residents": 1.0},
-        "samples": [{"seconds": 2.0, "used_mib": {}}, {"seconds": 3.0, "used_mib": {"frigate": 1900}}],
-        "answers": [{"step": "residents", "command": "kubectl gpumem who", "text": "who"}],
-        "ended": 4.0,
-    }

@@ -1,1 +1,0 @@
-"""Draws the pictures of the docs: diagrams by d2, the output of commands, and a chart of a recorded demo."""
