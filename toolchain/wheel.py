@@ -21,7 +21,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "gpu_tenancy"
-PACKAGES = ("agents", "components", "gpumem", "policy", "simulation", "stacks", "tenancy")
+PACKAGES = ("agents", "components", "gpumem", "policy", "stacks", "tenancy")
 # `python -m stacks` works only in a checkout. Of the policy pack, the wheel contains only the rules, for `--stack` of
 # kubectl gpumem: Pulumi needs the pack as a folder (toolchain/pack.py).
 LEFT_OUT = ("policy/PulumiPolicy.yaml", "policy/__main__.py", "stacks/__main__.py")

@@ -10,12 +10,12 @@ from agents.runtime.clock import APART_SECONDS
 from agents.runtime.errors import AgentError
 from agents.telemetry.reading import Reading
 from agents.telemetry.sampling import IncompletePassError
-from simulation.api import Object
-from simulation.cron import CronAgent
-from simulation.scheduler import advertised
-from simulation.tenants import RESIDENT, Workload
 from tenancy.names import EVENT_RECYCLED, GATE, POD_TEMPLATE_HASH, RECONCILE, WATCHDOG
 from tenancy.units import MIB
+from tests.simulation.model.api import Object
+from tests.simulation.model.cron import CronAgent
+from tests.simulation.model.scheduler import advertised
+from tests.simulation.model.tenants import RESIDENT, Workload
 from tests.simulation.network import FaultyExporter
 
 if TYPE_CHECKING:

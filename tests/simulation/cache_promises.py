@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.pod_info import NO_SEAT, PodInfo, PodState
-from simulation.api import Object
-from simulation.cron import Gate
-from simulation.devices import Machine
-from simulation.tenants import gpumem_of
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.names import GATE
 from tests.simulation.gate_promises import GatePromises
+from tests.simulation.model.api import Object
+from tests.simulation.model.cron import Gate
+from tests.simulation.model.devices import Machine
+from tests.simulation.model.tenants import gpumem_of
 
 if TYPE_CHECKING:
     from tests.simulation.system import System

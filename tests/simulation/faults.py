@@ -1,11 +1,11 @@
 """Defines the faults and the acts of tenants that a plan can contain."""
 
-from simulation.api import Object
-from simulation.devices import Machine
-from simulation.tenants import DEPLOYMENTS
 from tenancy.names import GATE, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, SYSTEM_NAMESPACE, journal
 from tests.simulation.hostile import ANSWERS, TRICKS
 from tests.simulation.kueue import KINDS, Job
+from tests.simulation.model.api import Object
+from tests.simulation.model.devices import Machine
+from tests.simulation.model.tenants import DEPLOYMENTS
 from tests.simulation.plan import ACTS, Entry, Plan, act, later
 from tests.simulation.system import EVICTION_SECONDS, KUBELET_SECONDS, LEDGER_PATH, System
 

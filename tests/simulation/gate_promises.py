@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from agents.gate.config import GateConfig
 from agents.gate.probes import FreeMemory
 from components.agents.gate import GateSpec
-from simulation.api import Object
-from simulation.devices import Card
-from simulation.kubelet import RunningPod
-from simulation.tenants import QUEUED, RESIDENT
 from tenancy.ledger import Pool, Seat
 from tenancy.names import GATE
+from tests.simulation.model.api import Object
+from tests.simulation.model.devices import Card
+from tests.simulation.model.kubelet import RunningPod
+from tests.simulation.model.tenants import QUEUED, RESIDENT
 
 if TYPE_CHECKING:
     from tests.simulation.system import System

@@ -5,8 +5,8 @@ be the same with both.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulation.api import Object
 from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, POD_TEMPLATE_HASH
+from tests.simulation.model.api import Object
 
 Dress = Callable[[Object], Object]
 

@@ -7,16 +7,16 @@ tenant's act.
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from simulation.api import Object
-from simulation.devices import Card
-from simulation.kubelet import RunningPod
-from simulation.scheduler import advertised
-from simulation.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
 from tenancy.ledger import Pool
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
 from tests.simulation.agent_promises import AgentPromises
 from tests.simulation.cache_promises import CachePromises
 from tests.simulation.gate_promises import LAG_SECONDS, GatePromises, hangs
+from tests.simulation.model.api import Object
+from tests.simulation.model.devices import Card
+from tests.simulation.model.kubelet import RunningPod
+from tests.simulation.model.scheduler import advertised
+from tests.simulation.model.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
 from tests.simulation.preemption import Preemptions
 from tests.simulation.report_promises import ReportPromises
 from tests.support.seat_orders import Wanted, fits

@@ -7,10 +7,10 @@ The watchdog stops work by the field `spec.active` of its Workload (pkg/controll
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from simulation.api import Object, Server
-from simulation.tenants import QUEUED, PodSet, Workload, Workloads
-from simulation.world import World
 from tenancy.names import KUEUE_API, LEADER_WORKER_SET_LABEL
+from tests.simulation.model.api import Object, Server
+from tests.simulation.model.tenants import QUEUED, PodSet, Workload, Workloads
+from tests.simulation.model.world import World
 
 WORKLOADS = f"/apis/{KUEUE_API}/namespaces/{{}}/workloads/{{}}"
 _PARTS = {

@@ -9,10 +9,10 @@ from agents.exporter.attribution import NodeUse
 from agents.kube.errors import ApiError, refusal, unanswered
 from agents.runtime.http_client import FetchError
 from agents.telemetry.reading import Reading
-from simulation.api import PODS, KilledError, Object, Server, StatusError
-from simulation.exporter import Exporter
 from tenancy.names import WATCHDOG
 from tenancy.units import MIB
+from tests.simulation.model.api import PODS, KilledError, Object, Server, StatusError
+from tests.simulation.model.exporter import Exporter
 
 # The statuses of a write that the API server refuses because the client does not know the object's state.
 _VAIN = (http.client.CONFLICT, http.client.NOT_FOUND)

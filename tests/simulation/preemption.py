@@ -6,9 +6,9 @@ from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from simulation.api import Object
-from simulation.scheduler import priority_of
-from simulation.tenants import RESIDENT, Workload, gpumem_of
+from tests.simulation.model.api import Object
+from tests.simulation.model.scheduler import priority_of
+from tests.simulation.model.tenants import RESIDENT, Workload, gpumem_of
 
 if TYPE_CHECKING:
     from tests.simulation.system import System

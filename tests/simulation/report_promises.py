@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from agents.gate.config import GateConfig
 from agents.runtime.http_message import HttpRequest
-from simulation.api import Object
-from simulation.devices import Card
-from simulation.kubelet import RunningPod
-from simulation.scheduler import advertised
-from simulation.tenants import QUEUED, gpumem_of
 from tenancy import names
 from tenancy.ledger import Pool
 from tenancy.names import GATE, RECONCILE, SYSTEM_NAMESPACE, WATCHDOG
 from tenancy.units import MIB
+from tests.simulation.model.api import Object
+from tests.simulation.model.devices import Card
+from tests.simulation.model.kubelet import RunningPod
+from tests.simulation.model.scheduler import advertised
+from tests.simulation.model.tenants import QUEUED, gpumem_of
 from tests.simulation.network import FaultyExporter
 
 if TYPE_CHECKING:

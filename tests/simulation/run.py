@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from simulation.timeline import Timeline, clock
 from tests.simulation import faults, timelines
 from tests.simulation.drawing import SPAN, draw
+from tests.simulation.model.timeline import Timeline, clock
 from tests.simulation.plan import ACTS, DAY, Entry, Plan
 from tests.simulation.system import system
 from tests.simulation.violations import Violation

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from simulation.stack import Stack, stack_of
 from stacks import settings
 from tenancy.ledger import Pool
 from tests.simulation import drawn_stack
+from tests.simulation.model.stack import Stack, stack_of
 from tests.support import prod
 from tests.support.prod import Change
 

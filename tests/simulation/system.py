@@ -7,16 +7,16 @@ from random import Random
 from urllib.parse import urlsplit
 
 from agents.gate.config import GateConfig
-from simulation.api import Object
-from simulation.cluster import NODE_AGENTS, Cluster
-from simulation.devices import Card, Machine, machine
-from simulation.extender import ExtenderPod
-from simulation.tenants import ON_DEMAND, RESIDENT, STEADY, UNBUDGETED, Workload
 from tenancy.choices import Sharing
 from tenancy.ledger import Pool
 from tenancy.names import LEDGER, SCHEDULER, SYSTEM_NAMESPACE
 from tests.simulation.invariants import Invariants
 from tests.simulation.kueue import Kueue
+from tests.simulation.model.api import Object
+from tests.simulation.model.cluster import NODE_AGENTS, Cluster
+from tests.simulation.model.devices import Card, Machine, machine
+from tests.simulation.model.extender import ExtenderPod
+from tests.simulation.model.tenants import ON_DEMAND, RESIDENT, STEADY, UNBUDGETED, Workload
 from tests.simulation.network import FaultyExporter, FaultyServer
 from tests.simulation.stack import PROD_POOL, config, is_drawn, nodes_of, stack
 from tests.simulation.violations import Violations

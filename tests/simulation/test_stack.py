@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from simulation.stack import environ_of
 from tenancy.ledger import Ledger
 from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 from tests.simulation import drawn_stack
+from tests.simulation.model.stack import environ_of
 from tests.simulation.stack import CHANGES, config, drawn, stack
 from tests.support import prod
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from simulation.world import World
+from tests.simulation.model.world import World
 
 
 def _world(*, jumping: bool = False) -> World:

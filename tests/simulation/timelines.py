@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from simulation.timeline import Timeline
+from tests.simulation.model.timeline import Timeline
 
 SEEDS = range(1, 101)
 FILE = Path(__file__).parents[1] / "golden" / "timelines.txt"

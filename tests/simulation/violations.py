@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from simulation.world import World
+from tests.simulation.model.world import World
 
 WARM_SECONDS = 300.0
 

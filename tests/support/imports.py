@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-PACKAGES = ("tenancy", "agents", "components", "stacks", "gpu_tenancy", "policy", "simulation", "gpumem")
+PACKAGES = ("tenancy", "agents", "components", "stacks", "gpu_tenancy", "policy", "gpumem")
 
 
 def modules(package: str) -> list[Path]:

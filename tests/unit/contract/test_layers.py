@@ -16,7 +16,6 @@ MAY_IMPORT = {
     "stacks": {"agents", "components", "tenancy"},
     "gpu_tenancy": {"components", "stacks", "tenancy"},
     "policy": {"tenancy"},
-    "simulation": {"agents", "components", "stacks", "tenancy"},
     "gpumem": {"agents", "tenancy"},
     "toolchain": {*PACKAGES},  # It builds, packs and shows what the others are.
 }

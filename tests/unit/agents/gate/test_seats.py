@@ -11,7 +11,7 @@ from agents.gate.decide import decide
 from agents.gate.pods import Seating, with_ended
 from agents.gate.types import Action, Cause, GateState, Intent
 from agents.telemetry.client import NodeTelemetry
-from simulation.tenants import STEADY
+from tests.simulation.model.tenants import STEADY
 from tests.support.fake_cluster import T4
 from tests.support.gating import (
     NIGHTLY,

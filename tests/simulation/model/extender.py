@@ -13,11 +13,11 @@ from agents.runtime.errors import AgentError
 from agents.runtime.http_message import HttpRequest, HttpResponse
 from agents.runtime.settings import read
 from agents.telemetry.client import Scraper
-from simulation.api import KilledError, Server
-from simulation.client import SimApi
-from simulation.following import SimInformer
-from simulation.log import SimLog
-from simulation.world import World
+from tests.simulation.model.api import KilledError, Server
+from tests.simulation.model.client import SimApi
+from tests.simulation.model.following import SimInformer
+from tests.simulation.model.log import SimLog
+from tests.simulation.model.world import World
 
 
 class CallbackEvent(threading.Event):

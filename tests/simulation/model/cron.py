@@ -19,13 +19,13 @@ from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry.sampling import IncompletePassError
 from agents.watchdog import main as watchdog
-from simulation.api import KilledError, Object, Server, ServerWatch
-from simulation.client import SimApi
-from simulation.devices import Machine
-from simulation.exporter import SimScraper
-from simulation.following import TakenWatches
-from simulation.log import SimLog
-from simulation.world import World
+from tests.simulation.model.api import KilledError, Object, Server, ServerWatch
+from tests.simulation.model.client import SimApi
+from tests.simulation.model.devices import Machine
+from tests.simulation.model.exporter import SimScraper
+from tests.simulation.model.following import TakenWatches
+from tests.simulation.model.log import SimLog
+from tests.simulation.model.world import World
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from random import Random
 from threading import Lock, Thread, current_thread
 
 from agents.runtime.clock import Clock
-from simulation.timeline import Timeline
+from tests.simulation.model.timeline import Timeline
 
 BEGIN = datetime(2026, 6, 1, tzinfo=UTC)
 # The clock jumps only if nothing has changed for this time, and each agent has made a pass since the last change

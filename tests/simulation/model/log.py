@@ -6,7 +6,7 @@ from io import StringIO
 from typing import TextIO
 
 from agents.runtime.log import Log
-from simulation.world import World
+from tests.simulation.model.world import World
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agents.node.cgroup import Container
-from simulation.api import Object, Server
-from simulation.devices import Card, Hardware, Machine
-from simulation.tenants import Workload, Workloads
-from simulation.world import World
 from tenancy.names import Names
+from tests.simulation.model.api import Object, Server
+from tests.simulation.model.devices import Card, Hardware, Machine
+from tests.simulation.model.tenants import Workload, Workloads
+from tests.simulation.model.world import World
 
 LOAD_SECONDS = 6.0
 MINIMUM_AGE_SECONDS = 120.0  # The watchdog's minimum age of a pod in Pulumi.prod.yaml.

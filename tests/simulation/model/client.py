@@ -8,7 +8,7 @@ from agents.kube.client import ATTEMPTS, Api
 from agents.kube.errors import ApiError
 from agents.kube.transport import TIMEOUT_SECONDS, ApiRequest, Endpoint
 from agents.runtime.clock import Clock
-from simulation.api import KilledError, Object, Server
+from tests.simulation.model.api import KilledError, Object, Server
 
 _NOWHERE = Path("/nonexistent")
 

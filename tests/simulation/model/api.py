@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from agents.kube.errors import refusal
 from agents.kube.informer import WatchSource
-from simulation.world import World
 from tenancy.names import PROJECT
 from tenancy.quantity import canonical, whole
+from tests.simulation.model.world import World
 
 Object = Mapping[str, Any]
 Key = TypeVar("Key")

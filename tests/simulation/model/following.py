@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from agents.kube.client import ApiError
 from agents.kube.informer import Informer, WatchSource, backoff_seconds
 from agents.runtime.errors import AgentError
-from simulation.api import KilledError, Object, Server, ServerWatch
-from simulation.world import World
+from tests.simulation.model.api import KilledError, Object, Server, ServerWatch
+from tests.simulation.model.world import World
 
 # The delays of the events of one collection: from 0.02 to 0.22 s.
 _LEAST_SECONDS, _STEP_SECONDS, _STEPS = 0.02, 0.01, 21

@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from simulation.api import Object, Server
-from simulation.world import World
 from tenancy.names import (
     GPU,
     KUEUE_POD_SET_LABEL,
@@ -14,6 +12,8 @@ from tenancy.names import (
     SCHEDULER_NAME,
     Names,
 )
+from tests.simulation.model.api import Object, Server
+from tests.simulation.model.world import World
 
 HASH = "5d4f8b7c9"
 RESIDENT, ON_DEMAND, UNBUDGETED, QUEUED = "resident", "on demand", "unbudgeted", "queued"

@@ -11,16 +11,6 @@ from agents.gate.config import GateConfig, declared
 from agents.gate.probes import Window
 from agents.runtime.http_client import FetchError
 from agents.telemetry.reading import Reading
-from simulation.api import Server
-from simulation.cron import CronAgent, Gate, Reconcile, Watchdog
-from simulation.devices import TIME_SLICES, Card, Hardware, Machine
-from simulation.exporter import Exporter, SimScraper
-from simulation.extender import ExtenderPod
-from simulation.kubelet import Kubelets
-from simulation.scheduler import Scheduler
-from simulation.stack import Stack
-from simulation.tenants import Workload, Workloads
-from simulation.world import TickLoops, World
 from tenancy.ledger import Pool
 from tenancy.names import (
     EXPORTER,
@@ -36,6 +26,16 @@ from tenancy.names import (
     journal,
     node_agent_namespace,
 )
+from tests.simulation.model.api import Server
+from tests.simulation.model.cron import CronAgent, Gate, Reconcile, Watchdog
+from tests.simulation.model.devices import TIME_SLICES, Card, Hardware, Machine
+from tests.simulation.model.exporter import Exporter, SimScraper
+from tests.simulation.model.extender import ExtenderPod
+from tests.simulation.model.kubelet import Kubelets
+from tests.simulation.model.scheduler import Scheduler
+from tests.simulation.model.stack import Stack
+from tests.simulation.model.tenants import Workload, Workloads
+from tests.simulation.model.world import TickLoops, World
 
 NODE_AGENTS = node_agent_namespace(SYSTEM_NAMESPACE)
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.runtime.http_message import HttpRequest, HttpResponse
-from simulation.api import Object, Server, StatusError
-from simulation.devices import Hardware
-from simulation.tenants import gpumem_of
-from simulation.world import World
 from tenancy.names import SCHEDULER_NAME, Names
 from tenancy.quantity import whole
+from tests.simulation.model.api import Object, Server, StatusError
+from tests.simulation.model.devices import Hardware
+from tests.simulation.model.tenants import gpumem_of
+from tests.simulation.model.world import World
 
 FLUSH_SECONDS = 300.0
 TIMEOUT_SECONDS = 5.0  # httpTimeout of the extender in kube-scheduler's configuration

@@ -16,13 +16,13 @@ from agents.telemetry import reading
 from agents.telemetry.client import Scraper
 from agents.telemetry.device import Scan
 from agents.telemetry.reading import Reading
-from simulation.api import KilledError, Server
-from simulation.client import SimApi
-from simulation.devices import Machine
-from simulation.following import SimInformer
-from simulation.log import SimLog
-from simulation.world import World
 from tenancy.names import SYSTEM_NAMESPACE
+from tests.simulation.model.api import KilledError, Server
+from tests.simulation.model.client import SimApi
+from tests.simulation.model.devices import Machine
+from tests.simulation.model.following import SimInformer
+from tests.simulation.model.log import SimLog
+from tests.simulation.model.world import World
 
 
 @dataclass(kw_only=True)

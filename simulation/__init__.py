@@ -1,3 +1,0 @@
-"""Simulates a cluster in virtual time. The agents' real code runs with a simulated API server, devices and
-workloads.
-"""
