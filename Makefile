@@ -116,7 +116,7 @@ wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl, the platfor
 	@$(PYTHON) -m toolchain.template dist
 release-dry-run: toolchain docs ## Build the artifacts of a release in dist/release, and use each one in an empty folder; BASE=folder: of the image
 	@$(INSTALL) languages && $(PYTHON) -m toolchain.release dist/release "$$TAG" "$$BASE"
-schema: toolchain ## Write Pulumi.yaml, the JSON schemas and the pages of docs/reference from the code
+schema: toolchain ## Write the JSON schemas and the pages of docs/reference from the code
 	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
 pictures: toolchain ## Draw the pictures of the docs that are older than their source
 	@$(INSTALL) pictures && $(PYTHON) -m toolchain.pictures

@@ -127,7 +127,7 @@ COMMANDS: Mapping[str, _Command] = {
     ),
     "schema": _Command(
         _schema,
-        "write the JSON schemas, docs/reference/settings.md and Pulumi.yaml from the settings",
+        "write the JSON schemas and docs/reference/settings.md from the settings",
         ("",),
         (),
     ),

@@ -140,18 +140,17 @@ def _add(parts: Parts, home: Contents) -> None:
 
 
 def _merge(parts: Parts, into: dict[str, Any], path: tuple[str, ...], value: Any, file: Path) -> None:
-    """Adds the entries of a part in `file` to the values of the stack. An empty part counts as missing, because
-    Pulumi's engine gives a missing part the default {}."""
+    """Adds the entries of a part in `file` to the values of the stack."""
     name, named = path[-1], dotted(*path)
     there = into.get(name, {})
     if len(path) < ENTRIES.get(path[0], 1) and isinstance(value, Mapping) and isinstance(there, Mapping):
         inner = into[name] = dict(there)
         for each, item in value.items():
             _merge(parts, inner, (*path, each), item, file)
-    elif name not in into or (len(path) == 1 and there == {}):
+    elif name not in into:
         into[name] = value
         parts.homes[named] = file
-    elif len(path) > 1 or value != {}:
+    else:
         other = parts.homes.get(named, parts.stack_file.name)
         _refuse(parts, file, path, f"is in {other} as well; remove one")
 

@@ -76,7 +76,7 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
 
 def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
     # The check of the settings finds all other missing parts.
-    missing = {"tenants", "priorities"} - raw.keys()
+    missing = {part for part in ("tenants", "priorities") if not raw.get(part)}
     lines = count()
     for pattern, target in _REFERENCES:
         names = at(raw, target)
@@ -91,19 +91,25 @@ def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{key(target)}: is missing though {dotted(*path)} names {name!r}; add it"
 
 
+def _is_there(raw: Mapping[str, Any], part: str, specs: Mapping[str, type[Spec]]) -> bool:
+    """Returns True if the stack declares the part. An empty part of settings has all defaults, and an empty map of
+    named entries has nothing."""
+    return bool(raw.get(part)) or (part in raw and part in specs)
+
+
 def _lacking(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> Iterator[str]:
     own = ((part, needed, reason) for part, spec in specs.items() for needed, reason in spec.needs.items())
     lacked: dict[str, dict[str, str]] = {}
     for part, needed, reason in (*(() if _claims_seats(raw) else _NEEDS_OF_GPUMEM), *own, *_NEEDS):
-        if raw.get(part) and raw.get(needed, {}) == {}:
+        if _is_there(raw, part, specs) and not _is_there(raw, needed, specs):
             lacked.setdefault(needed, {})[part] = reason
     for needed, reasons in lacked.items():
         *parts, last = reasons
         there = f"{', '.join(parts)} and {last} are" if parts else f"{last} is"
         yield f"{key(needed)}: is missing though {there} there: {'; '.join(reasons.values())}"
-    if "pools" not in raw and not at(raw, "queues.clusters"):
+    if not raw.get("pools") and not at(raw, "queues.clusters"):
         yield f"{key('pools')}: is missing; add it"
-    if raw.get("alerts") and at(raw, "cluster") and "prometheus" not in at(raw, "cluster"):
+    if "alerts" in raw and at(raw, "cluster") and "prometheus" not in at(raw, "cluster"):
         yield (
             f"{key('cluster', 'prometheus')}: is missing though alerts is there: NetworkPolicies would keep Prometheus "
             "from what the alerts watch; name its namespace, for instance {namespace: monitoring}"
@@ -119,7 +125,7 @@ def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
         return
     if raw.get("mode") == "observe":
         yield f"{key('mode')}: observe is for seats by gpumem; remove it where seats are claimed (placement dra)"
-    if raw.get("reconcile"):
+    if "reconcile" in raw:
         yield f"{key('reconcile')}: advertises what seats are claimed of (scheduler.placement dra); remove it"
     for path, resource in values_at(raw, "queues.cluster_queues.*.quotas.*.*@"):
         if isinstance(resource, str) and resource.endswith(GPUMEM_SUFFIX):
@@ -134,7 +140,7 @@ def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
         if _claims_seats(raw):
             yield f"{key(*path)}: where seats are claimed (scheduler.placement dra) no container has gpumem; remove it"
             continue
-        if not raw.get("scheduler"):  # the scheduler needs admission and the exporter
+        if "scheduler" not in raw:  # the scheduler needs admission and the exporter
             yield (
                 f"{key('scheduler')}: is missing though {dotted(*path)} is driver: nobody would choose the devices "
                 "that a container is held to its budget on"
@@ -200,7 +206,7 @@ def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
 
     A budget must fit a single device, and only our scheduler checks this.
     """
-    if raw.get("scheduler"):
+    if "scheduler" in raw:
         return
     users = {pool for part in ("residents", "on_demand", "unbudgeted") for _, pool in values_at(raw, f"{part}.*.pool")}
     for (*_, flavor, resource), _ in values_at(raw, "queues.cluster_queues.*.quotas.*.*"):

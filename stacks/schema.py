@@ -97,12 +97,10 @@ def _once(name: str, *, required: bool = False) -> dict[str, Any]:
 
 def generated_files(root: Path) -> dict[Path, str]:
     """Returns each file of the project that is generated from the settings, with its text."""
-    project = root / "Pulumi.yaml"
     return {
         root / "docs/config.schema.json": _json(stack_file_schema()),
         root / "docs/parts.schema.json": _json(parts_file_schema()),
         root / "docs/reference/settings.md": settings_page.render(settings_schema()),
-        project: settings_page.render_project(project.read_text(encoding="utf-8")),
     }
 
 

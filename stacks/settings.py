@@ -344,9 +344,9 @@ def load() -> StackSettings:
     contents = _read(path)
     both = [*dict.fromkeys([*contents.foreign, *foreign])]
     settings, _ = _parsed(contents.values, path, foreign=both)
-    given_values, written = _without_empty(raw), _without_empty(contents.values)
-    if names := [name for name in {**written, **given_values} if given_values.get(name) != written.get(name)]:
-        raise ConfigError("\n".join(_different(name, given_values, written, path) for name in names))
+    written = contents.values
+    if names := [name for name in {**written, **raw} if raw.get(name, ...) != written.get(name, ...)]:
+        raise ConfigError("\n".join(_different(name, raw, written, path) for name in names))
     return settings
 
 
@@ -407,10 +407,9 @@ def parse(
     mistakes.
 
     `found` has error messages about the files, and `foreign` has keys of other programs. `placed` adds the name of the
-    file to an error message about a key. An empty optional part counts as missing, because Pulumi's engine gives
-    missing keys the default {}.
+    file to an error message about a key. An empty part is there, with all its defaults.
     """
-    given = {name: value for name, value in raw.items() if value != {} or name not in StackSettings.model_fields}
+    given = dict(raw)
     empty = list(problems.keys_without_value(given))
     lines = [*found, *problems.foreign_key_problems(foreign)]
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
@@ -446,12 +445,6 @@ def _parsed(values: Mapping[str, Any], path: Path, *, foreign: Iterable[str]) ->
     gathered = parts.gather(values, path)
     settings = parse(gathered.values, foreign=foreign, found=gathered.problems, placed=gathered.placed)
     return settings, gathered
-
-
-def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes empty values and the default mode. Pulumi's engine adds both for missing keys."""
-    default = StackSettings.model_fields["mode"].default
-    return {n: value for n, value in values.items() if value not in ({}, []) and (n, value) != ("mode", default)}
 
 
 def _refuse_encrypted(names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Makes docs/reference/settings.md and the list of keys in Pulumi.yaml from the schema of the settings."""
+"""Makes docs/reference/settings.md from the schema of the settings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -10,17 +10,11 @@ from stacks.settings import StackSettings
 _HEAD = """# Settings
 
 This page lists every key of a stack file, by part. `make schema` writes the page from the code. NAME stands for a name
-that you choose, and `[]` stands for an item of a list. 1 MiB is 2^20 bytes.
+that you choose, and `[]` stands for an item of a list. 1 MiB is 2^20 bytes. A part that is left out is not declared. A
+part that is written as `{}` is declared with all its defaults, so `watchdog: {}` is a watchdog.
 """
 _UNITS = (("_mib_per_second", "MiB/s"), ("_per_gib_hour", "per GiB and hour"), ("_mib", "MiB"), ("_seconds", "s"))
 _WORDS = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "map"}
-# The program needs the key enableConfigMapMutable of the Kubernetes provider.
-_CONFIG_MAPS = """\
-  # Without this key, the provider would replace the ledger's ConfigMap at each change. While the ConfigMap is missing,
-  # reconcile would remove the capacity of every node.
-  kubernetes:enableConfigMapMutable:
-    value: true
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,27 +120,3 @@ def _row(found: Setting) -> str:
         found.description.replace("<", "&lt;"),
     )
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
-
-
-def render_project(written: str) -> str:
-    """Returns the text of Pulumi.yaml.
-
-    The text before `config:` is written by hand, and the rest is generated from the settings.
-    """
-    head, key, _ = written.partition("\nconfig:\n")
-    parts = [_entry(name, str(field.description)) for name, field in StackSettings.model_fields.items()]
-    return f"{head}{key}{_CONFIG_MAPS}{''.join(parts)}"
-
-
-def _entry(name: str, description: str) -> str:
-    """Returns the entry of a key in Pulumi.yaml.
-
-    Pulumi's engine needs a description of the items of a list. docs/config.schema.json describes the contents of maps.
-    """
-    if name == "files":
-        kind, items, default = "array", "    items:\n      type: string\n", "[]"
-    elif name == "mode":
-        kind, items, default = "string", "", str(StackSettings.model_fields[name].default)
-    else:
-        kind, items, default = "object", "", "{}"
-    return f"  {name}:\n    type: {kind}\n{items}    description: {json.dumps(description)}\n    default: {default}\n"

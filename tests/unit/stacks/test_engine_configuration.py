@@ -5,18 +5,26 @@ from pathlib import Path
 
 import pulumi
 import pytest
+import yaml
 from pulumi_kubernetes import ProviderArgs
 
+from components.agents.watchdog import WatchdogSpec
 from stacks import provider, settings
+from tests.support.paths import ROOT
 from tests.support.prod import PROD, as_the_engine, of_the_engine, put, raw, refusal
 
 
-def test_the_engine_hands_over_json_and_left_out_parts_as_empty_maps(
+def test_the_engine_hands_over_json_and_an_empty_part_is_a_part(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    config = {**as_the_engine(raw()), "gpu-tenancy:alerts": "{}", "kubernetes:context": "1"}
-    kept = {name: value for name, value in raw().items() if name != "alerts"}
-    assert of_the_engine(monkeypatch, config, tmp_path) == settings.parse(kept)
+    config = {**as_the_engine(raw()), "gpu-tenancy:watchdog": "{}", "kubernetes:context": "1"}
+    assert of_the_engine(monkeypatch, config, tmp_path).watchdog == WatchdogSpec()
+
+
+def test_no_key_has_a_default_that_the_engine_would_add() -> None:
+    """With a declared default, `watchdog: {}` and no watchdog would be the same to the program."""
+    declared = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+    assert [*declared] == ["kubernetes:enableConfigMapMutable"]
 
 
 def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ def test_prod_in_files_is_prod_to_chart_and_program(
     assert declared.model_copy(update={"files": []}) == prod
     assert declared.ledger() == prod.ledger()
     assert of_the_engine(monkeypatch, path) == declared
-    assert of_the_engine(monkeypatch, path, tenants={}, residents={}) == declared
     assert main(["chart", "--stack", "x"], tmp_path) == 0
     in_files = capsys.readouterr().out
     assert main(["chart", "--stack", "prod"], PROD.parent) == 0
@@ -120,7 +119,7 @@ def test_all_errors_at_once_each_with_its_file(tmp_path: Path) -> None:
 def test_no_two_files_have_the_same_entry(tmp_path: Path) -> None:
     path = split(tmp_path)
     (tmp_path / "stacks" / "c.yaml").write_text("tenants: {new: {}}\n")
-    (tmp_path / "stacks" / "d.yaml").write_text("tenants:\n  new: {}\ngate: {armed: true}\nwatchdog: {}\n")
+    (tmp_path / "stacks" / "d.yaml").write_text("tenants:\n  new: {}\ngate: {armed: true}\n")
     assert refused(path) == [
         "stacks/d.yaml: tenants.new: is in stacks/c.yaml as well; remove one",
         "stacks/d.yaml: gate: is in Pulumi.x.yaml as well; remove one",

@@ -255,12 +255,13 @@ def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_
 
 @pytest.mark.parametrize(
     ("scheduler", "source", "published"),
-    [({"placement": "extender"}, "labels", "true"), ({}, "labels", "false"), ({}, "slices", "true")],
+    [({"placement": "extender"}, "labels", "true"), (None, "labels", "false"), (None, "slices", "true")],
 )
 def test_devices_are_published_for_who_places_or_advertises_by_them(
     scheduler: Any, source: str, published: str
 ) -> None:
-    graph = graph_of(changed(put("scheduler", scheduler), put("pools t4 source", source)))
+    schedules = put("scheduler", scheduler) if scheduler else drop("scheduler")
+    graph = graph_of(changed(schedules, put("pools t4 source", source)))
     exporter = graph.one("DaemonSet", "exporter-daemon-set")
     assert environment(dict(exporter.inputs))["PUBLISH_DEVICES"] == published
 

@@ -264,16 +264,31 @@ def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
     ]
 
 
-@pytest.mark.parametrize("part", ["alerts", "kueue", "queues", "memory_pools", "admission", "unbudgeted"])
-def test_a_part_that_is_empty_counts_as_left_out(part: str) -> None:
+@pytest.mark.parametrize("part", settings.specs())
+def test_a_part_that_is_empty_has_all_its_defaults_or_is_told_what_it_lacks(part: str) -> None:
+    config = raw() | {part: {}}
+    required = sorted(name for name, field in settings.specs()[part].model_fields.items() if field.is_required())
+    if not required:
+        assert getattr(settings.parse(config), part) == settings.specs()[part]()
+        return
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.parse(config)
+    for name in required:
+        assert f"gpu-tenancy:{part}.{name}: is missing; add it" in str(refused.value)
+
+
+@pytest.mark.parametrize("part", ["memory_pools", "unbudgeted"])
+def test_an_empty_map_of_entries_has_nothing(part: str) -> None:
     config = raw()
-    del config["scheduler"]  # This setting needs admission policies.
-    if part == "admission":
-        del config["memory_pools"]  # These settings need admission policies.
-    config[part] = {}
-    emptied = settings.parse(config)
     del config[part]
-    assert settings.parse(config) == emptied
+    assert settings.parse(config | {part: {}}) == settings.parse(config)
+
+
+def test_an_empty_part_needs_what_the_part_needs() -> None:
+    config = raw() | {"watchdog": {}}
+    del config["exporter"], config["gate"]
+    with pytest.raises(settings.ConfigError, match="gpu-tenancy:exporter: is missing though .*watchdog.* there"):
+        settings.parse(config)
 
 
 JSON = st.recursive(
