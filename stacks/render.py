@@ -6,11 +6,10 @@ the objects of the folders before it.
 
 import json
 import re
-import shutil
 import subprocess
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +39,8 @@ _ARGO_WAVE = "argocd.argoproj.io/sync-wave"
 # A deployment tool must not delete a namespace together with everything that its tenant has there.
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false,Delete=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 _FOR_PULUMI = "pulumi.com/"  # annotations that only Pulumi's provider reads
-_MARK = ".rendered-by-gpu-tenancy"
+# Lists the files of the last run, one path in each line. A run removes and replaces only these files.
+_INDEX = ".rendered-by-gpu-tenancy"
 # In the events of a preview, this text stands for a value that only the update knows (Pulumi, sdk/go/common/resource).
 _UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 _CHART_PROGRAM = """import json
@@ -64,8 +64,9 @@ class Placed:
         metadata = self.manifest["metadata"]
         group = self.manifest["apiVersion"].rpartition("/")[0]
         kind = self.manifest["kind"] + (f".{group}" if "." in group and not group.endswith(".k8s.io") else "")
-        parts = (kind, metadata.get("namespace", ""), metadata["name"])
-        return re.sub(r"[^a-z0-9.-]+", "-", "-".join(part for part in parts if part).lower()) + ".yaml"
+        parts = (kind.lower(), metadata.get("namespace", ""), metadata["name"])
+        # No name in Kubernetes has an underscore, so two objects never have one file. Only names of RBAC have a colon.
+        return "_".join(part for part in parts if part).replace(":", "+") + ".yaml"
 
 
 def placed(engine: Engine, resources: Iterable[Resource]) -> list[Placed]:
@@ -80,26 +81,44 @@ def placed(engine: Engine, resources: Iterable[Resource]) -> list[Placed]:
 
 
 def write(stack: str, objects: Sequence[Placed], out: Path) -> None:
-    """Writes the manifests into `out`. Replaces the files of an earlier run. Raises EngineError."""
-    if out.exists() and not (out / _MARK).exists() and any(out.iterdir()):
-        raise EngineError(f"{out} has other files; name an empty folder, or one that make render has written: OUT=dir")
+    """Writes the manifests into `out`, and removes the files of the last run that the stack no longer has.
+
+    Every other file stays, so `out` may be a repository. Raises EngineError.
+    """
+    waves = sorted({each.wave for each in objects})
+    texts = {Path("flux", "kustomizations.yaml"): _flux(stack, waves)}
+    texts |= {Path(folder_name(each.wave), each.file_name): _as_yaml(_annotated(each)) for each in objects}
     try:
-        if out.exists():
-            for folder in (each for each in out.iterdir() if each.is_dir()):
-                shutil.rmtree(folder)
-        waves: dict[int, dict[str, Mapping[str, Any]]] = defaultdict(dict)
-        for each in objects:
-            waves[each.wave][each.file_name] = _annotated(each)
-        for wave, files in sorted(waves.items()):
-            folder = out / folder_name(wave)
-            folder.mkdir(parents=True)
-            for name, manifest in files.items():
-                (folder / name).write_text(_as_yaml(manifest), encoding="utf-8")
-        (out / "flux").mkdir()
-        (out / "flux" / "kustomizations.yaml").write_text(_flux(stack, sorted(waves)), encoding="utf-8")
-        (out / _MARK).write_text(f"{stack}\n", encoding="utf-8")
+        before = _index(out)
+        if foreign := sorted(str(file) for file in texts.keys() - before if (out / file).exists()):
+            raise EngineError(
+                f"{out} has files that make render did not write and would replace: {', '.join(foreign)}; move them, "
+                "or name another folder: OUT=dir"
+            )
+        out.mkdir(parents=True, exist_ok=True)
+        _write_index(out, before | texts.keys())  # A run that is killed leaves no file that the next run does not know.
+        for file, text in texts.items():
+            (out / file).parent.mkdir(exist_ok=True)
+            (out / file).write_text(text, encoding="utf-8")
+        for file in before - texts.keys():
+            (out / file).unlink(missing_ok=True)
+            with suppress(OSError):  # The folder has other files.
+                (out / file).parent.rmdir()
+        _write_index(out, texts.keys())
     except OSError as error:
         raise EngineError(f"{out} cannot be written: {error.strerror}; name another folder: OUT=dir") from None
+
+
+def _index(out: Path) -> set[Path]:
+    """Returns the files that the last run has written into `out`. A line with another kind of path is ignored."""
+    index = out / _INDEX
+    lines = index.read_text(encoding="utf-8").splitlines() if index.exists() else ()
+    ours = {*map(folder_name, range(len(WAVES))), "flux"}
+    return {file for file in map(Path, lines) if len(file.parts) == 2 and file.parts[0] in ours and file.name != ".."}
+
+
+def _write_index(out: Path, files: Iterable[Path]) -> None:
+    (out / _INDEX).write_text("".join(f"{file.as_posix()}\n" for file in sorted(files)), encoding="utf-8")
 
 
 def folder_name(wave: int) -> str:

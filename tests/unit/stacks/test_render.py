@@ -35,19 +35,19 @@ def test_an_object_is_in_a_folder_after_all_that_it_needs(tmp_path: Path) -> Non
     out = tmp_path / "out"
     render.write("prod", render.placed(ENGINE, [POLICY, AGENT, COMPONENT, QUOTA, NAMESPACE]), out)
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.yaml")) == [
-        "0-namespaces/namespace-chat.yaml",
-        "4-budgets/resourcequota-chat-seats.yaml",
-        "5-agents/cronjob-system-watchdog.yaml",
-        "6-admission/validatingadmissionpolicy-p.yaml",
+        "0-namespaces/namespace_chat.yaml",
+        "4-budgets/resourcequota_chat_seats.yaml",
+        "5-agents/cronjob_system_watchdog.yaml",
+        "6-admission/validatingadmissionpolicy_p.yaml",
         "flux/kustomizations.yaml",
     ]
 
 
 def test_argo_and_flux_read_the_order_and_keep_namespaces(tmp_path: Path) -> None:
     render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
-    namespace = yaml.safe_load((tmp_path / "0-namespaces" / "namespace-chat.yaml").read_text())
+    namespace = yaml.safe_load((tmp_path / "0-namespaces" / "namespace_chat.yaml").read_text())
     assert namespace["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "0", **render.KEPT}
-    agent = yaml.safe_load((tmp_path / "5-agents" / "cronjob-system-watchdog.yaml").read_text())
+    agent = yaml.safe_load((tmp_path / "5-agents" / "cronjob_system_watchdog.yaml").read_text())
     assert agent["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "5"}
     first, second = yaml.safe_load_all((tmp_path / "flux" / "kustomizations.yaml").read_text())
     assert "dependsOn" not in first["spec"]
@@ -61,17 +61,55 @@ def test_a_second_run_removes_what_the_stack_no_longer_has(tmp_path: Path) -> No
     assert not (tmp_path / "5-agents").exists()
 
 
-def test_a_folder_with_other_files_is_refused_and_stays(tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text("x")
-    with pytest.raises(EngineError, match="has other files; name an empty folder"):
+def files(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_second_run_into_a_repository_keeps_everything_that_render_did_not_write(tmp_path: Path) -> None:
+    render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
+    mine = {".git/HEAD": "main", "apps/immich.yaml": "mine", "5-agents/mine.yaml": "mine", "5-agents/sub/x": "mine"}
+    for name, text in mine.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    render.write("prod", render.placed(ENGINE, [NAMESPACE]), tmp_path)
+    ours = {".rendered-by-gpu-tenancy", "0-namespaces/namespace_chat.yaml", "flux/kustomizations.yaml"}
+    assert files(tmp_path).keys() == mine.keys() | ours
+    assert mine.items() <= files(tmp_path).items()
+
+
+@pytest.mark.parametrize("line", ["../precious", "0-namespaces/../../precious", "apps/precious", "/etc/precious", ".."])
+def test_a_line_of_the_index_that_names_another_place_removes_nothing(line: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    render.write("prod", render.placed(ENGINE, [NAMESPACE]), out)
+    (out / "apps").mkdir()
+    for place in (tmp_path, out / "apps"):
+        (place / "precious").write_text("mine")
+    (out / ".rendered-by-gpu-tenancy").write_text(
+        f"{line}\n0-namespaces/namespace_chat.yaml\nflux/kustomizations.yaml\n"
+    )
+    render.write("prod", render.placed(ENGINE, [NAMESPACE]), out)
+    assert (tmp_path / "precious").exists()
+    assert (out / "apps" / "precious").exists()
+
+
+def test_a_file_that_render_did_not_write_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "0-namespaces").mkdir()
+    (tmp_path / "0-namespaces" / "namespace_chat.yaml").write_text("mine")
+    with pytest.raises(EngineError, match=r"did not write and would replace: 0-namespaces/namespace_chat\.yaml; move"):
         render.write("prod", [Placed(0, NAMESPACE.inputs)], tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"]
+    assert files(tmp_path) == {"0-namespaces/namespace_chat.yaml": "mine"}
+
+
+def test_two_objects_whose_names_join_to_one_have_two_files() -> None:
+    queues = [manifest("LocalQueue", "a-gpu", namespace="team"), manifest("LocalQueue", "gpu", namespace="team-a")]
+    roles = [manifest("Role", "a:b"), manifest("Role", "a-b")]
+    assert len({Placed(4, each).file_name for each in (*queues, *roles)}) == 4
 
 
 def test_a_value_that_only_an_update_knows_is_refused() -> None:
     unknown = made("Tenant", "kubernetes:core/v1:ConfigMap", manifest("ConfigMap", "c"))
     unknown.inputs["data"] = {"uid": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}  # type: ignore[index]
-    with pytest.raises(EngineError, match=r"configmap-c\.yaml: has a value that only an update knows"):
+    with pytest.raises(EngineError, match=r"configmap_c\.yaml: has a value that only an update knows"):
         render.placed(ENGINE, [unknown])
 
 
