@@ -112,11 +112,11 @@ def _way_out(planned: Planned, found: Object) -> str:
 
 def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) -> Iterator[str]:
     identity, labels = planned.identity, planned.manifest["metadata"].get("labels") or {}
-    if identity.kind == "PriorityClass":
+    if identity in going:
+        yield f"was made by this stack, which would delete it; {_to_keep(identity)}"
+    elif identity.kind == "PriorityClass":
         where = key("priorities", identity.name)
-        if identity in going:
-            yield f"was made by this stack, which would delete it; remove create: false under {where}"
-        elif found is None:
+        if found is None:
             yield f"is not there; remove create: false under {where}"
         elif different := _different(planned.manifest, found):
             yield f"is there with {different}; write that under {where}, or choose another name"
@@ -124,6 +124,17 @@ def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) ->
         yield f"is not there; remove create_namespace: false under {key('tenants', identity.name)}"
     elif found is not None:
         yield from _of_labels(planned, found, labels)
+
+
+def _to_keep(identity: Identity) -> str:
+    """Returns what the operator does with an object that the rollout patches and deletes."""
+    if identity.kind == "Namespace":
+        where = key("tenants", identity.name)
+        return (
+            f"write neither create_namespace: false nor delete: true under {where}, and run make up; from then on the "
+            "namespace stays, and create_namespace: false can be written"
+        )
+    return f"remove create: false under {key('priorities', identity.name)}"
 
 
 def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> Iterator[str]:

@@ -124,6 +124,18 @@ def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object_but_na
     assert [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER)] == before
 
 
+def test_create_namespace_false_after_delete_true_is_refused_and_the_way_out_keeps_the_namespace(lab: Lab) -> None:
+    uid = lab.found(f"{NAMESPACES}/scratch")["metadata"]["uid"]
+    lab.write(lambda config: config["tenants"].update(scratch={"create_namespace": False}))
+    refused = lab.run("up")
+    assert refused.code == 1
+    assert "Namespace scratch: was made by this stack, which would delete it; write neither create_nam" in refused.text
+    for scratch in ({}, {"create_namespace": False}):
+        lab.write(lambda config, scratch=scratch: config["tenants"].update(scratch=scratch))
+        lab.succeed("up")
+    assert lab.found(f"{NAMESPACES}/scratch")["metadata"]["uid"] == uid
+
+
 def remove_claim(lab: Lab, path: str) -> None:
     lab.cluster.api.request("DELETE", path)
     lab.cluster.api.request("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)

@@ -287,7 +287,7 @@ def test_an_empty_map_of_entries_has_nothing(part: str) -> None:
 def test_an_empty_part_needs_what_the_part_needs() -> None:
     config = raw() | {"watchdog": {}}
     del config["exporter"], config["gate"]
-    with pytest.raises(settings.ConfigError, match="gpu-tenancy:exporter: is missing though .*watchdog.* there"):
+    with pytest.raises(settings.ConfigError, match=r"gpu-tenancy:exporter: is missing though .*watchdog.* there"):
         settings.parse(config)
 
 

@@ -91,6 +91,21 @@ def test_a_namespace_that_stayed_from_this_stack_is_used_again() -> None:
     )
 
 
+def test_create_namespace_false_does_not_delete_a_namespace_that_had_delete_true() -> None:
+    left = {**IMMICH, "metadata": {"name": "immich", "labels": {names.POD_SECURITY_ENFORCE: "baseline"}}}
+    pvc = {"metadata": {"name": "photos", "namespace": "immich"}}
+    lines = problems(
+        change("delete", IMMICH),
+        change("create", left, patch=True),
+        namespaces=[IMMICH],
+        **{
+            "/api/v1/namespaces/immich/persistentvolumeclaims": [pvc],
+            "/api/v1/namespaces/immich/pods": [],
+        },
+    )
+    assert "Namespace immich: was made by this stack, which would delete it; write neither create_namespace" in lines[0]
+
+
 def test_a_namespace_of_another_stack_is_refused() -> None:
     other = namespace("immich", annotations={names.STACK: "gpu-tenancy/prod"})
     assert problems(change("create", IMMICH), namespaces=[other]) == [
