@@ -50,7 +50,8 @@ class Placement:
 class Impossible:
     """A set of `items` that cannot all be placed.
 
-    Whichever item is removed, the remaining items fit, unless the search ran out of steps.
+    Whichever item is removed, the remaining items fit, unless the search ran out of steps or had tried all arrangements
+    of pods with several devices. In the second case, `items` has all items.
     """
 
     items: tuple[Item, ...]

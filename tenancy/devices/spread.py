@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from tenancy.devices.placement import (
     STEPS,
@@ -24,9 +25,7 @@ from tenancy.devices.placement import (
     place,
 )
 
-_PARTS = 10  # the search for a smaller set that does not fit may use a tenth of the steps
-
-_Node = tuple[int, ...]  # The free MiB of the devices of a node, sorted.
+_PARTS = 10  # the first comparison, as if each device of a pod were a pod, may use a tenth of the steps
 
 # Maps each pair of MiB on each device and number of devices to the number of pods.
 _Requests = Mapping[tuple[int, int], int]
@@ -86,50 +85,137 @@ def place_on_nodes(
 ) -> Placement | Impossible | Undecided:
     """Returns a placement in which each device holds at most its MiB, or a proof that no placement exists.
 
-    Returns Undecided if the search needs more than `steps`.
+    Returns Undecided if the search ends before it finds either.
     """
     devices = [device for node in nodes for device in node]
-    several = _ordered(items)
+    several, alone, parts = _split(items)
     if not several:
         return place(items, devices, steps=steps)
-    alone = [item for item in items if item.devices == 1]
-    parts = [replace(item, devices=1) for item in several for _ in range(item.devices)]
     anywhere = place([*alone, *parts], devices, steps=steps // _PARTS)
     if isinstance(anywhere, Impossible):
         return anywhere
     if crowd := _crowd(several, nodes):
         return crowd
-    sizes = [tuple(sorted(device.mib for device in node)) for node in nodes]
-    search = _Search(several, alone, sizes, StepsLeft(steps))
-    choices = search.choices()
-    if choices is not None:
-        return _replayed(several, alone, nodes, choices, steps)
-    if search.unsure:
+    try:
+        ways = _Search(several, alone, nodes, StepsLeft(steps)).run()
+    except OutOfStepsError:
         return Undecided(steps)
-    smallest = _smallest(items, sizes, StepsLeft(steps // _PARTS))
-    return Impossible(smallest, "no arrangement puts each pod on different devices of one node; all were tried")
+    if ways is None:
+        reason = "no arrangement puts each pod on different devices of one node; all were tried"
+        return Impossible((*several, *alone), reason)
+    return _placed(several, alone, nodes, ways, steps)
 
 
 def fits_on_nodes(items: Sequence[Item], nodes: Sequence[Sequence[Bin]], work: StepsLeft) -> bool:
     """Returns True if all pods fit. Raises OutOfStepsError."""
-    several = _ordered(items)
-    alone = [item for item in items if item.devices == 1]
-    sizes = [tuple(sorted(device.mib for device in node)) for node in nodes]
-    parts = [replace(item, devices=1) for item in several for _ in range(item.devices)]
-    if not fits([*alone, *parts], [mib for node in sizes for mib in node], work) or _crowd(several, nodes):
+    several, alone, parts = _split(items)
+    if not fits([*alone, *parts], [device.mib for node in nodes for device in node], work) or _crowd(several, nodes):
         return False
-    if not several:
-        return True
-    search = _Search(several, alone, sizes, work)
-    choices = search.choices()
-    if choices is None and search.unsure:
-        raise OutOfStepsError
-    return choices is not None
+    return not several or _Search(several, alone, nodes, work).run() is not None
 
 
-def _ordered(items: Iterable[Item]) -> list[Item]:
-    several = (item for item in items if item.devices > 1)
-    return sorted(several, key=lambda item: (-item.mib * item.devices, -item.mib, item.name))
+def _split(items: Iterable[Item]) -> tuple[list[Item], list[Item], list[Item]]:
+    """Returns the items with several devices, the items with one device, and one item for each of several devices."""
+    ordered = sorted(items, key=lambda item: (-item.mib * item.devices, -item.mib, item.name))
+    several = [item for item in ordered if item.devices > 1]
+    parts = [replace(item, devices=1) for item in several for _ in range(item.devices)]
+    return several, [item for item in ordered if item.devices == 1], parts
+
+
+class _Way(NamedTuple):
+    """The devices of one pod: the index of the node, and the indexes of the devices on the node."""
+
+    node: int
+    devices: tuple[int, ...]
+
+
+class _Search:
+    """Searches depth-first for the devices of each pod. Nodes with equal free memory count as one node."""
+
+    def __init__(
+        self, several: Sequence[Item], alone: Sequence[Item], nodes: Sequence[Sequence[Bin]], work: StepsLeft
+    ) -> None:
+        self.several, self.alone, self.work = several, alone, work
+        self.free = [[device.mib for device in node] for node in nodes]
+        self._seen: set[object] = set()
+
+    def run(self) -> list[_Way] | None:
+        """Returns the devices of each pod with several devices, or None. Raises OutOfStepsError."""
+        path: list[_Way] = []
+        open_ = [self._ways(0)]
+        while open_:
+            way = next(open_[-1], None)
+            if way is not None:
+                self._change(way, -self.several[len(path)].mib)
+                path.append(way)
+                if len(path) == len(self.several):
+                    if fits(self.alone, [mib for node in self.free for mib in node], self.work):
+                        return path
+                    self._change(path.pop(), self.several[-1].mib)
+                    continue
+                open_.append(self._ways(len(path)))
+                continue
+            open_.pop()
+            if path:
+                undone = path.pop()
+                self._change(undone, self.several[len(path)].mib)
+        return None
+
+    def _ways(self, pod: int) -> Iterator[_Way]:
+        """Returns the different ways to place a pod, with the fullest devices first.
+
+        A state that the search has seen before has no ways, because the search ends with the first success.
+        """
+        self.work.take(len(self.free) + 1)
+        nodes = [tuple(sorted(node)) for node in self.free]
+        state = pod, frozenset(Counter(nodes).items())
+        if state in self._seen:
+            return iter(())
+        self._seen.add(state)
+        item = self.several[pod]
+        found: list[tuple[int, int, tuple[int, ...], _Way]] = []
+        for node, number in {node: number for number, node in enumerate(nodes)}.items():
+            free = self.free[number]
+            roomy = sorted((index for index, mib in enumerate(free) if mib >= item.mib), key=free.__getitem__)
+            alike = [[*devices] for _, devices in groupby(roomy, key=free.__getitem__)]
+            ways = [_Way(number, chosen) for chosen in _chosen(alike, item.devices)]
+            found += [(sum(free[index] for index in way.devices), sum(node), node, way) for way in ways]
+        self.work.take(len(found))
+        return (way for *_, way in sorted(found))
+
+    def _change(self, way: _Way, mib: int) -> None:
+        for index in way.devices:
+            self.free[way.node][index] += mib
+
+
+def _chosen(alike: Sequence[Sequence[int]], devices: int) -> Iterator[tuple[int, ...]]:
+    """Yields the different ways to choose `devices` devices. `alike` has groups of devices with equal free memory."""
+    if sum(map(len, alike)) < devices:
+        return
+    if not devices:
+        yield ()
+        return
+    first, *others = alike
+    for taken in range(min(len(first), devices), -1, -1):
+        for more in _chosen(others, devices - taken):
+            yield (*first[:taken], *more)
+
+
+def _placed(
+    several: Sequence[Item], alone: Sequence[Item], nodes: Sequence[Sequence[Bin]], ways: Sequence[_Way], steps: int
+) -> Placement | Undecided:
+    held: dict[tuple[int, int], tuple[Item, ...]] = {}
+    for item, way in zip(several, ways, strict=True):
+        for index in way.devices:
+            held[way.node, index] = (*held.get((way.node, index), ()), item)
+    devices = [device for node in nodes for device in node]
+    first = [held.get((number, index), ()) for number, node in enumerate(nodes) for index in range(len(node))]
+    left = [replace(d, mib=d.mib - sum(item.mib for item in on)) for d, on in zip(devices, first, strict=True)]
+    rest = place(alone, left, steps=steps)
+    if not isinstance(rest, Placement):
+        return Undecided(steps)
+    both = zip(devices, first, rest.assignments, strict=True)
+    return Placement(tuple((device, (*shared, *others)) for device, shared, (_, others) in both))
 
 
 def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossible | None:
@@ -149,176 +235,3 @@ def _crowd(several: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> Impossibl
             items = [item for item in several if item.mib >= mib and item.devices >= devices]
             return Impossible(tuple(items[: room + 1]), f"{room + 1} {what}; the nodes have room for {room}")
     return None
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """The placement of one pod. `node` has the free MiB of the node's devices before the placement. `spaces` has the
-    free MiB of the pod's devices.
-    """
-
-    node: _Node
-    spaces: tuple[int, ...]
-
-
-class _Search:
-    """Searches depth-first for the devices of each pod. The search tries only one of several nodes with equal free
-    memory.
-
-    `unsure` is True if the search used up its steps before it had tried every choice.
-    """
-
-    def __init__(self, several: Sequence[Item], alone: Sequence[Item], nodes: Iterable[_Node], work: StepsLeft) -> None:
-        self.several, self.alone, self.work = several, alone, work
-        self.free = Counter(nodes)
-        self.unsure = False
-        self._part = work.left // _PARTS
-        self._failed: set[tuple[int, frozenset[tuple[_Node, int]]]] = set()
-        self._tried: set[frozenset[tuple[int, int]]] = set()
-
-    def choices(self) -> list[_Choice] | None:
-        try:
-            return self._choices()
-        except OutOfStepsError:
-            self.unsure = True
-            return None
-
-    def _choices(self) -> list[_Choice] | None:
-        path: list[_Choice] = []
-        if not self.several:
-            return path if self._leaves_room() else None
-        open_ = [self._ways(0)]
-        while open_:
-            choice = next(open_[-1], None)
-            if choice is not None:
-                self._take(choice, self.several[len(path)].mib)
-                path.append(choice)
-                if len(path) == len(self.several) and self._leaves_room():
-                    return path
-                open_.append(self._ways(len(path)))
-                continue
-            open_.pop()
-            if path:
-                undone = path.pop()
-                self._give_back(undone, self.several[len(path)].mib)
-        return None
-
-    def _ways(self, pod: int) -> Iterator[_Choice]:
-        """Returns the possible choices of devices for a pod, with the fullest devices first.
-
-        If the search has failed in this state before, returns no choice.
-        """
-        self.work.take(len(self.free) + 1)
-        state = (pod, frozenset(self.free.items()))
-        if pod == len(self.several) or state in self._failed:
-            return iter(())
-        # The search enters each state at most once, because it ends with the first state that does not fail.
-        self._failed.add(state)
-        item = self.several[pod]
-        found = [
-            _Choice(node, spaces)
-            for node in self.free
-            for spaces in _spaces([space for space in node if space >= item.mib], item.devices)
-        ]
-        self.work.take(len(found))
-        return iter(sorted(found, key=lambda choice: (sum(choice.spaces), sum(choice.node), choice.node)))
-
-    def _take(self, choice: _Choice, mib: int) -> None:
-        _swap(self.free, choice.node, _after(choice, mib))
-
-    def _give_back(self, choice: _Choice, mib: int) -> None:
-        _swap(self.free, _after(choice, mib), choice.node)
-
-    def _leaves_room(self) -> bool:
-        sizes = Counter(space for node, count in self.free.items() for space in node * count)
-        key = frozenset(sizes.items())
-        if key in self._tried:
-            return False
-        self._tried.add(key)
-        part = StepsLeft(min(self._part, self.work.left))
-        before = part.left
-        try:
-            return fits(self.alone, [*sizes.elements()], part)
-        except OutOfStepsError:
-            self.unsure = True
-            return False
-        finally:
-            self.work.take(before - max(part.left, 0))
-
-
-def _spaces(fitting: Sequence[int], devices: int) -> Iterator[tuple[int, ...]]:
-    """Yields each different way to choose `devices` of the free spaces in `fitting`. `fitting` must be sorted."""
-    yield from _chosen([(space, len([*alike])) for space, alike in groupby(fitting)], devices)
-
-
-def _chosen(groups: Sequence[tuple[int, int]], devices: int) -> Iterator[tuple[int, ...]]:
-    if sum(count for _, count in groups) < devices:
-        return
-    if not devices:
-        yield ()
-        return
-    (space, count), *others = groups
-    for taken in range(min(count, devices), -1, -1):
-        for more in _chosen(others, devices - taken):
-            yield (space,) * taken + more
-
-
-def _after(choice: _Choice, mib: int) -> _Node:
-    left = Counter(choice.node)
-    left.subtract(choice.spaces)
-    return tuple(sorted([*(+left).elements(), *(space - mib for space in choice.spaces)]))
-
-
-def _swap(free: Counter[_Node], gone: _Node, come: _Node) -> None:
-    free[gone] -= 1
-    if not free[gone]:
-        del free[gone]
-    free[come] += 1
-
-
-def _replayed(
-    several: Sequence[Item],
-    alone: Sequence[Item],
-    nodes: Sequence[Sequence[Bin]],
-    choices: Sequence[_Choice],
-    steps: int,
-) -> Placement | Undecided:
-    """Returns the placement of all items. Assigns a device to each free space in `choices`."""
-    left = [[device.mib for device in node] for node in nodes]
-    held: list[list[tuple[Item, ...]]] = [[()] * len(node) for node in nodes]
-    for item, choice in zip(several, choices, strict=True):
-        number = next(number for number, node in enumerate(left) if tuple(sorted(node)) == choice.node)
-        for index in _indices(left[number], choice.spaces):
-            left[number][index] -= item.mib
-            held[number][index] += (item,)
-    devices = [device for node in nodes for device in node]
-    free = [mib for node in left for mib in node]
-    rest = place(alone, [Bin(device.name, mib) for device, mib in zip(devices, free, strict=True)], steps=steps)
-    if not isinstance(rest, Placement):
-        return Undecided(steps)
-    first = [items for node in held for items in node]
-    both = zip(devices, first, rest.assignments, strict=True)
-    return Placement(tuple((device, (*shared, *others)) for device, shared, (_, others) in both))
-
-
-def _indices(left: Sequence[int], spaces: Iterable[int]) -> list[int]:
-    found: list[int] = []
-    for space in spaces:
-        found.append(next(index for index, mib in enumerate(left) if mib == space and index not in found))
-    return found
-
-
-def _smallest(items: Sequence[Item], nodes: Sequence[_Node], work: StepsLeft) -> tuple[Item, ...]:
-    """Removes items while the remaining items do not fit and the search has steps left. Returns the remaining items of
-    the set.
-    """
-    kept = [*items]
-    for item in sorted({*items}, key=lambda item: (item.mib * item.devices, item.name)):
-        while item in kept and work.left > 0:
-            fewer = [*kept]
-            fewer.remove(item)
-            search = _Search(_ordered(fewer), [each for each in fewer if each.devices == 1], nodes, work)
-            if search.choices() is not None or search.unsure:
-                break
-            kept = fewer
-    return tuple(sorted(kept, key=lambda item: (-item.mib * item.devices, item.name)))
