@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.runtime.errors import AgentError
 from agents.runtime.http_message import HttpRequest, HttpResponse, text_response
-from agents.runtime.open_server import OpenServer
+from agents.runtime.http_server import Server
 from gpumem import board
 from gpumem.board import Board
 from gpumem.cluster import check_namespace
@@ -21,7 +21,6 @@ from gpumem.draw_board import CONTENT_SECURITY_POLICY, board_page
 from gpumem.kubectl import Kubectl
 
 _LOOPBACK = "127.0.0.1"
-NAMES = (_LOOPBACK, "localhost")
 _IDLE_INTERVALS = 4  # without a reader for this time, the board no longer reads the cluster
 _PATIENCE_SECONDS = 3.0  # the time that the first reader after an idle time waits for new numbers
 _HEADERS = (
@@ -65,9 +64,9 @@ class BoardPage:
                 self._changed.wait(_PATIENCE_SECONDS)
             return HttpResponse(http.client.OK, self._page, "text/html; charset=utf-8", _HEADERS)
 
-    def serve(self, host: str, port: int, names: Collection[str] = ()) -> None:
+    def serve(self, host: str, port: int) -> None:
         """Serves the page, and prints the URL of a page with a path. Does not return."""
-        with OpenServer(host, port, self.answer, names) as server:
+        with Server(host, port, self.answer) as server:
             if self.path is not None:
                 print(f"http://{host}:{server.server_address[1]}{self.path}", flush=True)
             threading.Thread(target=self.keep, daemon=True).start()
@@ -114,4 +113,4 @@ def serve(given: argparse.Namespace, kubectl: Kubectl) -> None:
         return board.read(kubectl, given.system_namespace, lambda: own or kubectl.namespace(), own)
 
     page = BoardPage(read=read, path=f"/{secrets.token_urlsafe(12)}/", seconds=given.interval)
-    page.serve(_LOOPBACK, given.port, NAMES)
+    page.serve(_LOOPBACK, given.port)

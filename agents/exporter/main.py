@@ -27,9 +27,9 @@ from agents.node import cgroup
 from agents.runtime import exposition
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
+from agents.runtime.http_server import MetricsServer
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog, keep_running
-from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, SECONDS, flag, read, text, variable
 from agents.telemetry.device import Survey
 from tenancy.names import CGROUPS

@@ -2,8 +2,8 @@
 127.0.0.1.
 
 The extender answers kube-scheduler only while the scheduler in its pod leads. When its scheduler becomes the leader,
-the extender first relists all objects. While the extender does not answer, pods wait. One thread with limited CPU time
-serves /metrics, /healthz and /readyz on another port.
+the extender first relists all objects. While the extender does not answer, pods wait. /metrics,
+/healthz and /readyz are on another port.
 """
 
 import ssl
@@ -39,7 +39,6 @@ from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.http_server import Server
 from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
-from agents.runtime.open_server import OpenServer
 from agents.runtime.settings import PORT, read, text, variable, whole
 from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry, Scraper
@@ -47,6 +46,7 @@ from tenancy.devices.allocate import Scoring
 from tenancy.names import RESOURCE_API, RETRY_ANNOTATION, SCHEDULER
 
 LOOPBACK = "127.0.0.1"
+_CONNECTIONS = 512  # kube-scheduler binds many pods at the same time over separate connections.
 _IDLE_SECONDS = 120.0  # The seconds after which kube-scheduler has closed an idle connection.
 _BODY_BYTES = 16 * 2**20  # The maximum size of a request from kube-scheduler in bytes.
 
@@ -88,12 +88,14 @@ def start(environ: Mapping[str, str], log: Log) -> int:
             LOOPBACK,
             settings.verbs_port,
             extender.verb_handler.answer,
-            tls=tls,
+            connections=_CONNECTIONS,
             idle_seconds=_IDLE_SECONDS,
             body_bytes=_BODY_BYTES,
         ) as verbs,
-        OpenServer("", settings.http_port, extender.status_handler.answer) as questions,
+        Server("", settings.http_port, extender.status_handler.answer) as questions,
     ):
+        # The handshake runs in the thread of the connection, where a silent client blocks nobody else.
+        verbs.socket = tls.wrap_socket(verbs.socket, server_side=True, do_handshake_on_connect=False)
         for run in (*extender.threads(), questions.serve_forever):
             threading.Thread(target=_run, args=(run, verbs), daemon=True).start()
         log.info("serves", verbs_port=settings.verbs_port, http_port=settings.http_port)

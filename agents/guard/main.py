@@ -22,10 +22,10 @@ from agents.runtime import exposition, items
 from agents.runtime.clock import Clock
 from agents.runtime.errors import StoppedError
 from agents.runtime.exposition import Metric, Sample
+from agents.runtime.http_server import MetricsServer
 from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
-from agents.runtime.open_server import MetricsServer
 from agents.runtime.settings import PORT, comma_separated, read, text, variable, whole
 from tenancy import names
 

@@ -1,46 +1,33 @@
-"""Serves kube-scheduler's requests to the extender over TLS, with a thread for each connection.
+"""The agents' HTTP server, with a thread for each connection.
 
-The server needs half as much CPU per request as Python's http.server. The server listens on 127.0.0.1, where
-kube-scheduler is the only client. For ports that the whole cluster can reach, see open_server.py.
+NetworkPolicies let only the platform reach it, so a bound on the threads and a timeout are enough.
 """
 
-import errno
 import http.client
 import socket
 import socketserver
-import ssl
 import sys
 import threading
-import time
+import traceback
 from collections.abc import Callable
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Protocol
 
 from agents.runtime.errors import AgentError
-from agents.runtime.http_message import (
-    HEAD_BYTES,
-    HEAD_END,
-    HttpRequest,
-    HttpResponse,
-    RequestError,
-    read_head,
-    text_response,
-)
+from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, text_response
 
-# The maximum number of connections, because the scheduler binds many pods at the same time over separate connections.
-CONNECTIONS = 512
-# accept() raises these errors if all file descriptors are in use, or if the kernel has too little memory.
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-EXHAUSTED_SECONDS = 0.05
+CONNECTIONS = 32
+_SILENT_SECONDS = 5.0  # A client of which nothing arrives for so long within a request is left.
 
 
-class Server(socketserver.ThreadingTCPServer):
-    """Answers each request with `answer`, in the thread of its connection. Raises AgentError if the port is in use.
+class Server(ThreadingHTTPServer):
+    """Answers each GET and POST with `answer`, in the thread of its connection.
 
-    Refuses a request with a body of more than `body_bytes` without reading the body.
+    With the host "", the server listens on every address. Closes a new connection while `connections` others are open.
+    After a response, a connection stays open for `idle_seconds`. Refuses a request with a body of more than
+    `body_bytes` without reading the body. Raises AgentError if the port is in use.
     """
-
-    allow_reuse_address = True
-    daemon_threads = True
-    request_queue_size = CONNECTIONS
 
     def __init__(
         self,
@@ -48,29 +35,27 @@ class Server(socketserver.ThreadingTCPServer):
         port: int,
         answer: Callable[[HttpRequest], HttpResponse],
         *,
-        tls: ssl.SSLContext | None = None,
-        idle_seconds: float,
+        connections: int = CONNECTIONS,
+        idle_seconds: float = 0.0,
         body_bytes: int = 0,
     ) -> None:
         self.answer = answer
-        self.tls = tls
         self.idle_seconds = idle_seconds
         self.body_bytes = body_bytes
-        self._slots = threading.Semaphore(CONNECTIONS)
+        self.request_queue_size = connections
+        self._slots = threading.Semaphore(connections)
+        if not host and socket.has_dualstack_ipv6():
+            self.address_family = socket.AF_INET6
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
             raise AgentError(f"cannot listen on port {port}: {error}") from None
 
-    def get_request(self) -> tuple[socket.socket, object]:
-        """Accepts a connection. If no file descriptor is free, the method waits. New clients then wait in the kernel's
-        queue."""
-        try:
-            return super().get_request()
-        except OSError as error:
-            if error.errno in EXHAUSTED:
-                time.sleep(EXHAUSTED_SECONDS)
-            raise  # the base class ignores this error, because a client may have closed the connection
+    def server_bind(self) -> None:
+        """Binds to IPv4 and IPv6, and doesn't look up the host's name in DNS, as the base class does."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: object, client_address: object) -> None:
         if not self._slots.acquire(blocking=False):
@@ -94,48 +79,73 @@ class Server(socketserver.ThreadingTCPServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # as it was handed in
 
 
-class _Handler(socketserver.StreamRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     server: Server
+    protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     rbufsize = 64 * 2**10
 
     def setup(self) -> None:
-        self.request.settimeout(self.server.idle_seconds)
-        if self.server.tls is not None:
-            # The TLS handshake runs in the thread of the connection. In the thread that accepts connections, a silent
-            # client would block all other clients.
-            self.request = self.server.tls.wrap_socket(self.request, server_side=True)
+        self.request.settimeout(self.server.idle_seconds or _SILENT_SECONDS)
         super().setup()
 
-    def handle(self) -> None:
-        last = False
-        while not last:
-            try:
-                text = self._text()
-                if not text:
-                    return
-                head = read_head(text, self.server.body_bytes)
-                body = self.rfile.read(head.body_bytes)
-                if len(body) < head.body_bytes:
-                    raise RequestError("the body breaks off")
-            except RequestError as error:
-                self.wfile.write(text_response(http.client.BAD_REQUEST, str(error)).encoded(last=True))
-                return
-            last = head.last
-            self.wfile.write(self.server.answer(HttpRequest(head.method, head.path, body)).encoded(last=last))
+    def do_GET(self) -> None:
+        request = self._request()
+        self.close_connection |= request is None or not self.server.idle_seconds
+        if request is None:
+            response = text_response(
+                http.client.BAD_REQUEST, f"the body must have a Content-Length of at most {self.server.body_bytes}"
+            )
+        else:
+            response = self._response(request)
+        self.wfile.write(response.encoded(last=self.close_connection))
 
-    def finish(self) -> None:
-        super().finish()
-        self.request.close()
+    def do_POST(self) -> None:
+        self.do_GET()
 
-    def _text(self) -> bytes:
-        """Reads the request line and the headers. At the end of the connection, returns b""."""
-        text = b""
-        while not text.endswith(HEAD_END):
-            line = self.rfile.readline(HEAD_BYTES - len(text))
-            text += line
-            if len(text) >= HEAD_BYTES:
-                raise RequestError(f"the headers are over {HEAD_BYTES} bytes")
-            if not line:
-                break
-        return text.removesuffix(HEAD_END)
+    def _request(self) -> HttpRequest | None:
+        """Reads the body. Returns None if the body is too long, or has no valid length, or breaks off."""
+        length = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not length.isdecimal() or int(length) > self.server.body_bytes:
+            return None
+        body = self.rfile.read(int(length))
+        return HttpRequest(self.command, self.path.partition("?")[0], body) if len(body) == int(length) else None
+
+    def _response(self, request: HttpRequest) -> HttpResponse:
+        try:
+            return self.server.answer(request)
+        except Exception:  # noqa: BLE001 (the client shall have an answer, and the log the error)
+            traceback.print_exc()
+            return text_response(
+                http.client.INTERNAL_SERVER_ERROR, "this page could not be made; the agent's log says why"
+            )
+
+    def log_message(self, *_: object) -> None:
+        """Doesn't log requests."""
+
+
+class MetricsSource(Protocol):
+    """An agent that serves metrics and health. Both methods return an HTTP status and a body."""
+
+    def metrics(self) -> tuple[int, str]: ...
+
+    def health(self) -> tuple[int, str]: ...
+
+
+class MetricsServer(Server):
+    """Serves GET /metrics for Prometheus and GET /healthz for the kubelet, on every address."""
+
+    def __init__(self, port: int, source: MetricsSource) -> None:
+        super().__init__("", port, partial(answer_scrape, source))
+
+
+def answer_scrape(source: MetricsSource, request: HttpRequest) -> HttpResponse:
+    if request.method != "GET":
+        status, body = http.client.METHOD_NOT_ALLOWED, "only GET is allowed\n"
+    elif request.path == "/healthz":
+        status, body = source.health()
+    elif request.path == "/metrics":
+        status, body = source.metrics()
+    else:
+        status, body = http.client.NOT_FOUND, "there are /metrics and /healthz\n"
+    return HttpResponse(status, body.encode(), SAMPLES)

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from agents.runtime import http_client
 from agents.runtime.http_client import FetchError
-from agents.runtime.http_message import HEAD_BYTES
 from agents.runtime.items import Unjudged, judged
 
 # The maximum number of open connections. All their responses are in host memory at the same time.
 AT_ONCE = 64
 _CHUNK_BYTES = 64 * 2**10
+_HEAD_BYTES = 16 * 2**10  # the maximum size of the status line and all headers
 # The head of an exporter's response without a proxy in between (agents/runtime/http_message.py). For any other head,
 # http.client reads the response, and needs more CPU time than the rest of the scrape.
 _USUAL_HEAD = re.compile(
@@ -63,7 +63,7 @@ class _Connection:
         try:
             while chunk := self.socket.recv(_CHUNK_BYTES):
                 self.received += chunk
-                if len(self.received) > HEAD_BYTES + http_client.LIMIT_BYTES:
+                if len(self.received) > _HEAD_BYTES + http_client.LIMIT_BYTES:
                     raise self._too_large()
         except BlockingIOError:
             return None

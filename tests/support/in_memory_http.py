@@ -17,8 +17,8 @@ from urllib.response import addinfourl
 
 from agents.runtime.http_client import fetch
 from agents.runtime.http_message import HttpRequest
+from agents.runtime.http_server import MetricsSource, answer_scrape
 from agents.runtime.items import judged
-from agents.runtime.open_server import MetricsSource, answer_scrape
 from agents.telemetry.client import Scraper
 from agents.telemetry.scrape import Page
 

@@ -10,8 +10,8 @@ import pytest
 
 from agents.runtime import http_client
 from agents.runtime.http_client import FetchError
+from agents.runtime.http_server import MetricsServer
 from agents.runtime.items import Unjudged
-from agents.runtime.open_server import MetricsServer
 from agents.telemetry.scrape import scrape
 from tests.support.exporters import card, device_reader
 

@@ -19,7 +19,7 @@ import pytest
 
 from agents.kube.client import ApiError
 from agents.runtime.http_message import HttpRequest, HttpResponse
-from agents.runtime.open_server import OpenServer
+from agents.runtime.http_server import Server
 from components.agents.board import Board, BoardArgs, BoardSpec, IngressSpec
 from components.base import zipapp
 from tenancy.frameworks import FrameworkName
@@ -64,11 +64,12 @@ def measured(found: FakeApi) -> Iterator[None]:
     def answer(request: HttpRequest) -> HttpResponse:
         return HttpResponse(200, content)
 
-    with OpenServer("127.0.0.1", 0, answer) as server:
+    with Server("127.0.0.1", 0, answer) as server:
         threading.Thread(target=lambda: server.serve_forever(0.02), daemon=True).start()
         exporter["status"]["podIP"] = "127.0.0.1"
         exporter["spec"]["containers"][0]["ports"][0]["containerPort"] = server.server_address[1]
         yield
+        server.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from agents.exporter.registry import Registry
 from agents.kube.nodes import Node
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, NodePods
-from agents.runtime.open_server import MetricsServer
+from agents.runtime.http_server import MetricsServer
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import prometheus_rule
 from components.monitoring.dashboard import read

@@ -27,7 +27,7 @@ MEMORY_MIB = 15360
 _SERVER = """
 import json, os, re, sys, threading, time
 sys.path.insert(0, os.environ["CODE"])
-from agents.runtime.open_server import MetricsServer
+from agents.runtime.http_server import MetricsServer
 
 
 class Scripted:

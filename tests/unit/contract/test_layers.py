@@ -50,7 +50,7 @@ OF_AGENTS = (
     "agents.runtime.http_client.",
     "agents.runtime.http_message.",
     "agents.runtime.items.",
-    "agents.runtime.open_server.",
+    "agents.runtime.http_server.",
     "agents.runtime.settings.",
     "agents.telemetry.",
 )
