@@ -35,11 +35,7 @@ WHO = """examples:
   kubectl gpumem who --pool t4 --watch   one pool, every two seconds
   kubectl gpumem who --sort-by waste     the pods that use least of their memory first
   kubectl gpumem who -o json | jq '.nodes[].devices[] | {uuid, room_mib}'
-"""
-FREE = """examples:
-  kubectl gpumem free
-  kubectl gpumem free --pool t4
-  kubectl gpumem free -o json | jq '[.pools[].largest_room_mib] | max'
+  kubectl gpumem who -o json | jq '[.pools[].largest_room_mib] | max'
 """
 STATUS = """examples:
   kubectl gpumem status                  one screen: the ledger, the agents, the pools and the queues
@@ -116,7 +112,11 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
 
 def _of_the_cluster(verbs: Any) -> None:
     found = _verb(
-        verbs, "who", "show the pods on each device with their memory, and the waiting pods", WHO, ("wide", "name")
+        verbs,
+        "who",
+        "show the free memory, the pods on each device with their memory, and the waiting pods",
+        WHO,
+        ("wide", "name"),
     )
     found.add_argument("--node", help="only this node")
     found.add_argument("--pool", help="only this pool")
@@ -127,10 +127,6 @@ def _of_the_cluster(verbs: Any) -> None:
         choices=SORTED,
         help="show one list of the pods on all devices; waste is the declared memory that a pod does not use",
     )
-    _no_headers(found)
-    _watch(found)
-    found = _verb(verbs, "free", "show the free memory, by the ledger and as measured", FREE)
-    found.add_argument("--pool", help="only this pool")
     _no_headers(found)
     _watch(found)
     found = _verb(verbs, "why", "explain why a pod or the pods of a workload do not run", WHY)

@@ -1,4 +1,4 @@
-"""Gathers the reports on the page of `kubectl gpumem board`: `who`, `free`, and `why` for everything that waits."""
+"""Gathers the reports on the page of `kubectl gpumem board`: `who`, and `why` for everything that waits."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from agents.runtime.errors import AgentError
 from gpumem import cluster
 from gpumem.cluster import ClusterSnapshot
 from gpumem.evidence import KINDS, WorkloadRef, gather, is_pending, readable
-from gpumem.free import Free, free
 from gpumem.source import ReadOnce, Source
 from gpumem.who import Filter, Waiting, Who, who
 from gpumem.why import Answer, why
@@ -36,7 +35,6 @@ class Board:
 
     at: datetime
     who: Who
-    free: Free
     waits: tuple[Wait, ...]
     named: bool = True
 
@@ -54,7 +52,7 @@ def read(source: Source, system: str, namespace: Callable[[], str], only: str | 
         answer = _answer(once, found, target, system, gaps) if number < _MOST_EXPLAINED else None
         waits.append(Wait(about=str(target), asks=asks, answer=answer))
     users = replace(users, unknown=tuple(dict.fromkeys((*users.unknown, *gaps))))
-    return Board(at=source.now or datetime.now(UTC), who=users, free=free(found), waits=tuple(waits))
+    return Board(at=source.now or datetime.now(UTC), who=users, waits=tuple(waits))
 
 
 def without_names(board: Board) -> Board:

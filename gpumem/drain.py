@@ -13,7 +13,8 @@ from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
 from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
-from gpumem.who import Filter, NodeRow, WholeRow, check, who
+from gpumem.rows import NodeRow, WholeRow
+from gpumem.who import Filter, check, who
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
 from tenancy.devices.plan import Shape, absent_seats, taken_seats
 from tenancy.devices.spread import place_on_nodes

@@ -1,19 +1,20 @@
-"""Draws the reports of `kubectl gpumem who`, `free` and `why` as text, in columns and bars. Pure."""
+"""Draws the reports of `kubectl gpumem who` and `why` as text, in columns and bars. Pure."""
 
 from collections.abc import Iterator, Sequence
 
 from gpumem.cluster import GatedWorkload
-from gpumem.free import Free, FreeDevice, FreePool, FreeWhole
 from gpumem.paper import Paper, text_of_lines
+from gpumem.pools import PoolRow, WholePoolRow
 from gpumem.queues import QueueRow
 from gpumem.reasons import FINE
-from gpumem.who import DeviceRow, Holder, NodeRow, Who
+from gpumem.rows import DeviceRow, Holder, NodeRow
+from gpumem.who import Who
 from gpumem.why import Ahead, Answer, Why
 from tenancy.bars import FREE, Segment
 
 PLANNED = "░"
 PODS_HEADER = ("NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "CAPPED", "STATE")
-QUEUES_HEADER = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "WAITING")
+QUEUES_HEADER = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "FREE", "TO BORROW", "WAITING")
 GATES_HEADER = ("NAMESPACE", "NAME", "POOL", "NEEDS", "GATE")
 _MOST_LINES = 12  # The maximum number of lines below a reason in the text. The report of -o json has all lines.
 
@@ -21,6 +22,16 @@ _MOST_LINES = 12  # The maximum number of lines below a reason in the text. The 
 @text_of_lines
 def who_text(report: Who, paper: Paper) -> Iterator[str]:
     yield from paper.wrapped(report.observed, alarm=True)
+    for pool in report.pools:
+        name, indent = f"{pool.pool}: ", ""
+        for text, alarm in pool_lines(pool):
+            yield from paper.wrapped(f"{name}{text}", indent, alarm=alarm)
+            name, indent = "", "  "
+    for whole in report.whole_pools:
+        yield from paper.wrapped(f"{whole.pool}: {whole_line(whole)}")
+    if report.own is not None:
+        yield f"{report.own}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
+    yield ""
     for node in report.nodes:
         yield from _node(node, report.scope, paper)
     for row in report.whole:
@@ -55,7 +66,7 @@ def _queues(queues: Sequence[QueueRow], paper: Paper) -> Iterator[str]:
 
 
 def queue_row(queue: QueueRow) -> tuple[str, ...]:
-    used = (queue.nominal, queue.used, queue.borrowed, queue.lent, queue.waiting)
+    used = (queue.nominal, queue.used, queue.borrowed, queue.lent, queue.free, queue.borrowable, queue.waiting)
     return (queue.queue, queue.cohort or "-", queue.flavor, *map(str, used))
 
 
@@ -140,39 +151,14 @@ def pod_row(pod: Holder) -> tuple[str, ...]:
     )
 
 
-@text_of_lines
-def free_text(report: Free, paper: Paper) -> Iterator[str]:
-    yield from paper.wrapped(report.observed, alarm=True)
-    for pool in report.pools:
-        yield from _pool(pool, paper)
-    for whole in report.whole:
-        yield from _whole(whole, paper)
-    for queue in report.queues:
-        yield from paper.wrapped(queue_line(queue))
-    if report.queues:
-        yield ""
-    if report.own is not None:
-        yield f"{report.own}: its pods hold {report.own_held_mib} of its budget of {report.own_budget_mib} MiB"
-        yield ""
-    yield from paper.unknown(report.unknown)
-
-
-def queue_line(queue: QueueRow) -> str:
-    borrow = f", and {queue.borrowable} more to borrow" if queue.cohort else ""
-    return (
-        f"queue {queue.queue}, {queue.flavor}: {queue.free} of its {queue.nominal} GPUs free{borrow}; "
-        f"{queue.waiting} workloads wait"
-    )
-
-
-def pool_lines(pool: FreePool) -> Iterator[tuple[str, bool]]:
+def pool_lines(pool: PoolRow) -> Iterator[tuple[str, bool]]:
     """Yields the sentences about a pool. The second value is True for an alarm."""
     promised = f"{pool.promised_mib} of {pool.advertised_mib} MiB promised"
     yield f"{promised}, {pool.unpromised_mib} to promise", pool.unpromised_mib < 0
     if pool.room_mib is not None:
-        where = f"; {pool.largest_room_mib} on one device" if len(pool.devices) > 1 else ""
+        where = f"; {pool.largest_room_mib} on one device" if pool.largest_room_mib != pool.room_mib else ""
         yield f"for a seat: {pool.room_mib} free by the ledger{where}", False
-        where = f"; {pool.largest_free_mib} on one device" if len(pool.devices) > 1 else ""
+        where = f"; {pool.largest_free_mib} on one device" if pool.largest_free_mib != pool.free_mib else ""
         less = f", less the floor of {pool.floor_mib} where that is less" if pool.measured_free_mib is not None else ""
         yield f"for other pods: {pool.free_mib} free{where}{less}", False
     if pool.measured_free_mib is not None:
@@ -180,30 +166,7 @@ def pool_lines(pool: FreePool) -> Iterator[tuple[str, bool]]:
         yield f"measured: {pool.measured_free_mib} free{lent}", False
 
 
-def _pool(pool: FreePool, paper: Paper) -> Iterator[str]:
-    name, indent = f"{pool.pool}: ", ""
-    for text, alarm in pool_lines(pool):
-        yield from paper.wrapped(f"{name}{text}", indent, alarm=alarm)
-        name, indent = "", "  "
-    for device in pool.devices:
-        yield from _free_device(device, paper)
-    yield ""
-
-
-def _free_device(device: FreeDevice, paper: Paper) -> Iterator[str]:
-    wrong = "" if device.healthy and not device.excluded else ", takes no new pod"
-    measured = "" if device.measured_free_mib is None else f", {device.measured_free_mib} measured free"
-    yield f"  {device.node}, gpu {device.index}: {device.room_mib} of {device.offered_mib} free{measured}{wrong}"
-    held = Segment(label=f"held {device.held_mib}", amount=device.held_mib, tenant="held")
-    yield paper.bar([held, Segment(label=str(device.room_mib), amount=device.room_mib, fill=FREE)])
-
-
-def _whole(pool: FreeWhole, paper: Paper) -> Iterator[str]:
-    yield from paper.wrapped(f"{pool.pool}: {whole_line(pool)}")
-    yield ""
-
-
-def whole_line(pool: FreeWhole) -> str:
+def whole_line(pool: WholePoolRow) -> str:
     held = "" if pool.held is None else f", {pool.offered} are there, {pool.offered - pool.held} of them free"
     return f"{pool.promised} of {pool.gpus} GPUs promised to queues{held}"
 

@@ -5,9 +5,9 @@ from html import escape
 
 from gpumem import draw
 from gpumem.board import Board, Wait
-from gpumem.free import FreePool
 from gpumem.paper import NUMBERS, kept_columns, printable
-from gpumem.who import DeviceRow, NodeRow
+from gpumem.pools import PoolRow
+from gpumem.rows import DeviceRow, NodeRow
 from tenancy import page
 from tenancy.bars import FREE, Segment
 
@@ -67,27 +67,26 @@ def board_page(board: Board, seconds: int, problem: str = "") -> str:
 
 
 def _body(board: Board, problem: str) -> Iterator[str]:
-    users, queues = board.who, board.free.queues
+    users = board.who
     scope = f", with the pods of {users.scope}" if users.scope else "" if board.named else ", without the names of pods"
     yield f"<h1>GPU memory</h1>{_line(f'{board.at:%Y-%m-%d %H:%M:%S} UTC, in MiB{scope}', 'dim')}"
     yield _line(f"These numbers are old: {problem}" if problem else "", "bad") + _line(users.observed, "bad")
     hues = page.hues(pod.namespace for node in users.nodes for device in node.devices for pod in device.pods)
-    for pool in board.free.pools:
+    for pool in users.pools:
         yield _section(pool.pool, *_pool(pool, [node for node in users.nodes if node.pool == pool.pool], board, hues))
-    for whole in board.free.whole:
+    for whole in users.whole_pools:
         rows = [each for each in users.whole if each.pool == whole.pool]
         parts = [Segment(label=f"{each.node}: {each.held} held", amount=each.held, tenant="others") for each in rows]
         cells = [(each.node, str(each.held), str(each.offered or 0), ", ".join(each.pods)) for each in rows]
         line, table = draw.whole_line(whole), _table(("NODE", "HELD", "GPUS", "PODS"), cells)
         yield _section(whole.pool, _line(line), _bar(line, whole.gpus, parts), table)
     yield _section("Waiting", *map(_wait, board.waits[:_MOST_ROWS]), _more(board.waits, _MOST_ROWS))
-    lines = "".join(_line(draw.queue_line(each)) for each in queues)
-    yield _section("Queues", lines, _table(draw.QUEUES_HEADER, map(draw.queue_row, queues)))
+    yield _section("Queues", _table(draw.QUEUES_HEADER, map(draw.queue_row, users.queues)))
     yield _section("On demand", _table(draw.GATES_HEADER, map(draw.gate_row, users.gates)))
     yield _section("Not known", *map(_line, users.unknown[:_MOST_ROWS]), _more(users.unknown, _MOST_ROWS))
 
 
-def _pool(pool: FreePool, nodes: Sequence[NodeRow], board: Board, hues: Mapping[str, int]) -> Iterator[str]:
+def _pool(pool: PoolRow, nodes: Sequence[NodeRow], board: Board, hues: Mapping[str, int]) -> Iterator[str]:
     (first, *others), scope = draw.pool_lines(pool), board.who.scope
     promised = Segment(label=f"promised {pool.promised_mib}", amount=pool.promised_mib, tenant="others")
     yield _lines([first]) + _bar(first[0], max(pool.advertised_mib, pool.promised_mib), [promised]) + _lines(others)

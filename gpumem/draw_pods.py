@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpumem.paper import Paper
-from gpumem.who import Holder, Who
+from gpumem.rows import Holder
+from gpumem.who import Who
 
 _HEADER = ("NODE", "GPU", "NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "WASTE", "STATE")
 

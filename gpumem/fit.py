@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
-from gpumem.who import DeviceRow, Filter, Holder, NodeRow, UnknownNameError, who
+from gpumem.rows import DeviceRow, Holder, NodeRow
+from gpumem.who import Filter, UnknownNameError, who
 from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
 from tenancy.fit.lower import lower_budgets, nodes_needed, obstacle
 from tenancy.fit.rearrange import rearrange

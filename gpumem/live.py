@@ -9,12 +9,11 @@ from gpumem import cluster
 from gpumem.changes import changes, changes_text
 from gpumem.cluster import ClusterSnapshot
 from gpumem.drain import drain, drain_text
-from gpumem.draw import free_text, who_text, why_text
+from gpumem.draw import who_text, why_text
 from gpumem.draw_fit import fit_text
 from gpumem.draw_pods import names_text, pods_text
 from gpumem.evidence import gather, target_of
 from gpumem.fit import fit
-from gpumem.free import free
 from gpumem.kubectl import Kubectl, seconds
 from gpumem.report import DONE, WAITS, Report
 from gpumem.stack_fit import StackFile
@@ -73,9 +72,7 @@ def _of_snapshot(
     if given.verb == "drain":
         drained = drain(found, given.node)
         return Report("drain", drained, drain_text, DONE if drained.fine else WAITS)
-    if given.verb == "fit":
-        return fit_report(given, found, stack)
-    return Report("free", free(found, given.pool, given.namespace), free_text)
+    return fit_report(given, found, stack)
 
 
 def fit_report(given: argparse.Namespace, found: ClusterSnapshot | None, stack: StackFile | None) -> Report:

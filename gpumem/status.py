@@ -9,7 +9,8 @@ from agents.kube.client import ApiError, Object
 from gpumem.cluster import ClusterSnapshot, age
 from gpumem.kubectl import Kubectl
 from gpumem.paper import Paper, text_of_lines
-from gpumem.who import NodeRow, Who, who
+from gpumem.rows import NodeRow
+from gpumem.who import Who, who
 from tenancy.choices import Sharing
 from tenancy.ledger import Pool
 from tenancy.names import KUEUE, LABEL_NAME, LABEL_PART_OF, PROJECT, RECONCILE, node_agent_namespace

@@ -1,6 +1,7 @@
 """Implements `kubectl gpumem who`.
 
-Reports the pods on each device with their budgets and use, the waiting pods, and the on-demand workloads. Pure.
+Reports the free memory of each pool, the pods on each device with their budgets and use, the waiting pods, and the
+on-demand workloads. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,8 +13,10 @@ from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
 from gpumem.pods import WholePod
+from gpumem.pools import PoolRow, WholePoolRow, pool_rows, whole_pool_rows
 from gpumem.queues import QueueRow, queue_rows
 from gpumem.report import row
+from gpumem.rows import DeviceRow, Holder, NodeRow, WholeRow
 from tenancy.choices import Sharing
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.recycle import overshoot_mib
@@ -51,86 +54,6 @@ EVERYTHING = Filter()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holder:
-    """A pod on a device, with the pod's budget on the device and the pod's use.
-
-    A field with the value None is unknown. `seat` is None if the pod has no seat. `over_mib` is the overshoot as the
-    watchdog computes it. `capped` is "" if the pod has a cap. If the cap is missing, `capped` is the reason. `capped`
-    is None if the pool has no caps. `state` is the pod's phase, `terminating` or `unbudgeted`. `state` is `unknown` for
-    a process without a known pod.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    seat: str | None
-    declared_mib: int
-    used_mib: int | None
-    over_mib: int | None
-    capped: str | None
-    state: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceFigures:
-    """The figures of one device of a node.
-
-    `free_mib` is the memory for a new pod without a seat, after the memory of pods and of absent seats. `room_mib` is
-    the largest budget with which a new seat fits. The fields `measured_*` are None without a reading. `held_mib` counts
-    only pods that the user may read.
-    """
-
-    index: int
-    uuid: str
-    offered_mib: int
-    held_mib: int
-    room_mib: int
-    free_mib: int
-    measured_free_mib: int | None
-    healthy: bool
-    excluded: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceRow(DeviceFigures):
-    """The figures of one device, with the device's pods.
-
-    The scheduler keeps `kept_mib` for seats that have no pod now. The scheduler may keep the memory on other devices
-    later.
-    """
-
-    kept_mib: int
-    measured_used_mib: int | None
-    floor_mib: int
-    pods: tuple[Holder, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeRow:
-    """A node with its devices.
-
-    `unusable` is the reason why the node takes no new pod. `adrift` are the pods on the node without a known device.
-    """
-
-    node: str
-    pool: str | None
-    unusable: str | None
-    devices: tuple[DeviceRow, ...]
-    adrift: tuple[Holder, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WholeRow:
-    """A node that hands out whole devices. `offered` is None if the node advertises no nvidia.com/gpu."""
-
-    node: str
-    pool: str
-    offered: int | None
-    held: int
-    pods: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Waiting:
     """A pod that requests GPU memory and is not on a node yet."""
 
@@ -144,9 +67,19 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class Who:
-    """The report of `kubectl gpumem who`. `scope` is the only namespace in the report, or None for all namespaces."""
+    """The report of `kubectl gpumem who`.
+
+    `scope` is the only namespace in the report, or None for all namespaces. `pools`, `whole_pools` and `queues` are
+    empty if the filter selects a node, a device or pods. `own` is the tenant that the user asks about, or None.
+    `own_budget_mib` is the sum of this tenant's seats. `own_held_mib` is the sum that the tenant's pods hold.
+    """
 
     scope: str | None
+    own: str | None
+    own_budget_mib: int | None
+    own_held_mib: int | None
+    pools: tuple[PoolRow, ...]
+    whole_pools: tuple[WholePoolRow, ...]
     nodes: tuple[NodeRow, ...]
     whole: tuple[WholeRow, ...]
     waiting: tuple[Waiting, ...]
@@ -190,39 +123,51 @@ def _check(flag: str, name: str | None, known: Sequence[str], kind: str) -> None
 
 def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
     """Returns the report on all nodes of the ledger's pools."""
-    holders = _Holders(cluster, wanted)
-    shared = {pool.name for pool in cluster.ledger.shared_pools}
-    rows, gaps = [], [*cluster.gaps]
-    for usage in cluster.cache.snapshot():
-        pool = cluster.devices[usage.node].pool if usage.node in cluster.devices else None
-        known = usage.devices or usage.adrift or (usage.unusable and pool in shared)
-        if not known or not wanted.takes(usage.node, pool):
-            continue
-        rows.append(holders.node(usage))
-        reading = cluster.measured.get(usage.node)
+    gaps = [*cluster.gaps]
+    nodes, whole = _nodes(cluster, wanted), tuple(_whole_devices(cluster, wanted))
+    for row_of_node in nodes:
+        reading = cluster.measured.get(row_of_node.node)
         if reading is not None and reading.problem:
-            gaps.append(f"{usage.node}: what is in use: {reading.problem}")
+            gaps.append(f"{row_of_node.node}: what is in use: {reading.problem}")
+    narrow = bool(wanted.node or wanted.device or wanted.uids is not None)
+    everybody = _nodes(cluster, Filter(pool=wanted.pool)) if wanted.namespace else nodes
+    own = cluster.own or wanted.namespace
     return Who(
         observed=cluster.ledger.observed,
         scope=cluster.own,
-        nodes=tuple(rows),
-        whole=tuple(_whole_devices(cluster, wanted)),
+        own=own,
+        own_budget_mib=None if own is None else cluster.ledger.budget_mib(own),
+        own_held_mib=None
+        if own is None
+        else sum(pod.request.total_mib for pod in cluster.bound().values() if pod.namespace == own),
+        pools=() if narrow else tuple(pool_rows(cluster, wanted.pool, everybody)),
+        whole_pools=() if narrow else tuple(whole_pool_rows(cluster, wanted.pool, whole)),
+        nodes=nodes,
+        whole=whole,
         waiting=tuple(_waiting(cluster, wanted)),
         gates=tuple(
             each
             for each in cluster.gates
-            if wanted.namespace in (None, each.namespace)
-            and wanted.pool in (None, each.pool)
-            and not (wanted.node or wanted.device or wanted.uids is not None)
+            if wanted.namespace in (None, each.namespace) and wanted.pool in (None, each.pool) and not narrow
         ),
-        queues=()
-        if wanted.namespace or wanted.node or wanted.device or wanted.uids is not None
-        else queues(cluster, wanted.pool, gaps),
+        queues=() if narrow else _queues(cluster, wanted.pool, gaps),
         unknown=tuple(gaps),
     )
 
 
-def queues(cluster: ClusterSnapshot, pool: str | None, gaps: list[str]) -> tuple[QueueRow, ...]:
+def _nodes(cluster: ClusterSnapshot, wanted: Filter) -> tuple[NodeRow, ...]:
+    holders = _Holders(cluster, wanted)
+    shared = {pool.name for pool in cluster.ledger.shared_pools}
+    rows = []
+    for usage in cluster.cache.snapshot():
+        pool = cluster.devices[usage.node].pool if usage.node in cluster.devices else None
+        known = usage.devices or usage.adrift or (usage.unusable and pool in shared)
+        if known and wanted.takes(usage.node, pool):
+            rows.append(holders.node(usage))
+    return tuple(rows)
+
+
+def _queues(cluster: ClusterSnapshot, pool: str | None, gaps: list[str]) -> tuple[QueueRow, ...]:
     """Returns the GPUs of each ClusterQueue. If a queue cannot be read, the function adds a sentence to `gaps`."""
     rows, problems = queue_rows(cluster.cluster_queues, cluster.ledger, pool)
     gaps.extend(problems)

@@ -87,10 +87,10 @@ def page(cluster: HeldCluster, pod: str) -> str:
 def test_the_board_shows_the_pools_and_sums_that_its_account_reads(real_cluster: HeldCluster, board: str) -> None:
     found = eventually(lambda: page(real_cluster, board), "the page is served")
     assert "3000 of 14000 MiB promised, 11000 to promise" in found
-    (pool,) = plugin.shown(real_cluster.kubeconfig, "free", "--system-namespace", SYSTEM)["pools"]
+    users = plugin.shown(real_cluster.kubeconfig, "who", "--system-namespace", SYSTEM)
+    (pool,), unknown = users["pools"], users["unknown"]
     assert (pool["promised_mib"], pool["advertised_mib"], pool["unpromised_mib"]) == (3000, 14000, 11000)
     assert "These numbers are old" not in found
-    unknown = plugin.shown(real_cluster.kubeconfig, "who", "--system-namespace", SYSTEM)["unknown"]
     assert f"{len(unknown)} facts" in found, unknown  # `who` runs with the rights of the administrator
     assert TENANT not in found
 

@@ -175,7 +175,7 @@ class _Demo:
 
 
 def _typed(verb: str) -> str:
-    return f"{verb} --pool t4" if verb in ("who", "free") else verb
+    return f"{verb} --pool t4" if verb == "who" else verb
 
 
 def _kubectl(kubeconfig: Path) -> Kubectl:

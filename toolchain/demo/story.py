@@ -65,7 +65,6 @@ def story() -> tuple[Step, ...]:
             effect=f"the gate scaled tts from 0 to 1, and it holds {TTS_MIB} MiB",
             type=_events("tts", names.EVENT_GATE_OPENED),
             told=(EventToShow(namespace="tts", reason=names.EVENT_GATE_OPENED),),
-            shows=("who", "free"),
         ),
         Step(
             key="queue",

@@ -72,13 +72,13 @@ def devices(report: dict[str, Any], node: str) -> list[dict[str, Any]]:
     return list(found["devices"])
 
 
-def test_who_and_free_show_the_resident_as_it_is_bound(used: Rollout) -> None:
+def test_who_shows_the_resident_as_it_is_bound(used: Rollout) -> None:
     def bound() -> list[dict[str, Any]]:
         return [p for d in devices(shown(used, "who", "--pool", "t4"), NODE) for p in d["pods"]]
 
     (held,) = eventually(bound, "the resident is bound")
     assert (held["namespace"], held["seat"], held["declared_mib"]) == ("immich", "immich-ml", 3000)
-    (pool,) = shown(used, "free", "--pool", "t4")["pools"]
+    (pool,) = shown(used, "who", "--pool", "t4")["pools"]
     assert (pool["advertised_mib"], pool["promised_mib"], pool["held_mib"]) == (14000, 13336, 3000)
     (found,) = (each for each in used.items(pods("immich")) if each["metadata"]["uid"] == held["uid"])
     assert found["spec"]["nodeName"] == NODE

@@ -50,18 +50,18 @@ def test_the_file_alone_answers(installed: Path) -> None:
 
 
 def test_nothing_is_left_behind(installed: Path) -> None:
-    run(installed, "free")
+    run(installed, "who")
     (called,) = {line.split("=")[1].split(" ")[0] for line in (installed / "calls").read_text().splitlines()[-1:]}
     assert not Path(called).parent.exists()
 
 
 def test_what_kubectl_refuses_is_one_sentence(installed: Path) -> None:
-    done = run(installed, "free", "--context", "nobody")
+    done = run(installed, "who", "--context", "nobody")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpumem: error: context nobody does not exist\n")
 
 
 def test_without_a_ledger_it_reports_it(installed: Path) -> None:
-    done = run(installed, "free", "--system-namespace", "elsewhere")
+    done = run(installed, "who", "--system-namespace", "elsewhere")
     assert done.returncode == 1
     assert done.stderr.startswith("gpumem: there is no ConfigMap gpu-tenancy-ledger in elsewhere")
     assert SYSTEM not in done.stderr

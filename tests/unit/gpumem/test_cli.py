@@ -19,7 +19,6 @@ from tests.support.paths import ROOT
     "verb",
     [
         "who",
-        "free",
         "why",
         "status",
         "drain",
@@ -45,7 +44,7 @@ def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> Non
         [],
         ["nonsense"],
         ["who", "-o", "xml"],
-        ["free", "--interval", "0"],
+        ["who", "--interval", "0"],
         ["fit", "0"],
         ["advise", "--from", "x", "--days", "1.5"],
     ],
@@ -89,8 +88,8 @@ def typed(words: str, *pods: dict[str, Any], environ: Mapping[str, str] | None =
         ("who", "immich     ml   immich-ml      3000  running"),
         ("who --node k8s-node2", "k8s-node2 (batch): 0 of 1 GPUs held"),
         ("who --node k8s-node3", "takes no new pod: "),
-        ("free --pool t4", "t4: 9800 of 14000 MiB promised, 4200 to promise"),
-        ("free", "batch"),
+        ("who --pool t4", "t4: 9800 of 14000 MiB promised, 4200 to promise"),
+        ("who", "batch: 1 of 1 GPUs promised to queues, 1 are there, 1 of them free"),
         ("why ml", "pod immich/ml: the pod runs [runs]"),
     ],
 )
@@ -106,10 +105,10 @@ def test_a_pod_whose_device_is_gone_is_listed_and_marked(capsys: pytest.CaptureF
 
 
 def test_json_and_yaml_are_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("free -o json", RUNNING) == 0
+    assert typed("who -o json", RUNNING) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["kind"], found["version"], found["pools"][0]["promised_mib"]) == ("free", 1, 9800)
-    assert typed("free -o yaml", RUNNING) == 0
+    assert (found["kind"], found["version"], found["pools"][0]["promised_mib"]) == ("who", 1, 9800)
+    assert typed("who -o yaml", RUNNING) == 0
     assert yaml.safe_load(capsys.readouterr().out) == found
 
 
@@ -143,9 +142,8 @@ def test_a_cluster_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixtu
     )
 
 
-@pytest.mark.parametrize("verb", ["who", "free"])
-def test_a_pool_that_is_not_there_is_named_with_those_that_are(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed(f"{verb} --pool t5", RUNNING) == report.FAILED
+def test_a_pool_that_is_not_there_is_named_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("who --pool t5", RUNNING) == report.FAILED
     assert capsys.readouterr().err == "gpumem: --pool 't5' is no pool of the ledger; these are: t4, batch\n"
 
 
@@ -155,7 +153,6 @@ def test_a_pool_that_is_not_there_is_named_with_those_that_are(verb: str, capsys
         ("who --node k8s-node9", "--node 'k8s-node9' is no node of a pool; these are: k8s-node1, k8s-node2, k8s-node3"),
         ("who --node k8s-node1 --device 7", "--device '7' is no device there; these are: 0, GPU-k8s-node1-0"),
         ("who -n nobody", "there is no namespace nobody"),
-        ("free -n nobody", "there is no namespace nobody"),
         ("who --sort-by waste -o json", "--sort-by sorts the text; it has no meaning with -o json"),
     ],
 )
@@ -167,7 +164,7 @@ def test_a_name_that_is_not_there_is_an_error(words: str, message: str, capsys: 
 def test_a_namespace_that_the_user_may_not_read_is_used(capsys: pytest.CaptureFixture[str]) -> None:
     found = reached(RUNNING)
     found.refused.add("/api/v1/namespaces/immich")
-    assert cli.main(["free", "-n", "immich"], {}, lambda _: found) == 0
+    assert cli.main(["who", "-n", "immich"], {}, lambda _: found) == 0
     assert "immich: its pods hold 3000 of its budget of 4800 MiB" in capsys.readouterr().out
 
 
@@ -262,9 +259,9 @@ def test_watching_goes_on_until_it_is_interrupted(
 
     monkeypatch.setattr(cli.time, "sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
-        typed("free -o json --watch --interval 7", RUNNING)
+        typed("who -o json --watch --interval 7", RUNNING)
     assert slept == [7, 7]
-    assert capsys.readouterr().out.count('"kind": "free"') == 2
+    assert capsys.readouterr().out.count('"kind": "who"') == 2
 
 
 def test_watching_goes_on_after_a_request_that_failed(
@@ -280,9 +277,9 @@ def test_watching_goes_on_after_a_request_that_failed(
 
     monkeypatch.setattr(cli.time, "sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
-        cli.main(["free", "-o", "json", "--watch"], {}, lambda _: found)
+        cli.main(["who", "-o", "json", "--watch"], {}, lambda _: found)
     caught = capsys.readouterr()
-    assert caught.out.count('"kind": "free"') == 2
+    assert caught.out.count('"kind": "who"') == 2
     assert caught.err == "gpumem: GET /api/v1/nodes: 403 Forbidden: may not; the next try is in 2 s\n"
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from gpumem import cluster
-from gpumem.draw import free_text, who_text
-from gpumem.free import free
+from gpumem.draw import who_text
 from gpumem.paper import Paper
 from gpumem.queues import QueueRow, queue_rows
 from gpumem.who import Filter, who
@@ -67,15 +66,12 @@ def served(*queues: dict[str, Any], ledger: Ledger = LEDGER) -> Any:
     return cluster.read(found, SYSTEM, lambda: "immich")
 
 
-def test_who_and_free_print_the_queues() -> None:
+def test_who_prints_the_queues() -> None:
     found = served(queue("a", used=2, waiting=4), queue("b", used=0))
     text = who_text(who(found), Paper())
-    assert "QUEUE  COHORT    FLAVOR  QUOTA  IN USE  BORROWED  LENT  WAITING" in text
-    assert "a      research  l4          2       2         0     0        4" in text
-    assert "queue a, l4: 0 of its 2 GPUs free, and 1 more to borrow; 4 workloads wait" in free_text(
-        free(found), Paper()
-    )
-    assert who(found, Filter(namespace="immich")).queues == ()
+    assert "QUEUE  COHORT    FLAVOR  QUOTA  IN USE  BORROWED  LENT  FREE  TO BORROW  WAITING" in text
+    assert "a      research  l4          2       2         0     0     0          1        4" in text
+    assert who(found, Filter(namespace="immich")).queues == who(found).queues
 
 
 UNREADABLE = [
@@ -90,10 +86,10 @@ UNREADABLE = [
 @pytest.mark.parametrize("fields", UNREADABLE)
 def test_a_queue_that_cannot_be_read_is_a_line_and_the_others_are_shown(fields: dict[str, Any]) -> None:
     found = served({**queue("a", used=0), **fields}, queue("b", used=2))
-    for report in (who(found), free(found)):
-        assert [(each.queue, each.used, each.borrowable) for each in report.queues] == [("b", 2, 0)]
-        (line,) = [line for line in report.unknown if "ClusterQueue" in line]
-        assert line.startswith("ClusterQueue a is not counted, also not in its cohort: ")
+    report = who(found)
+    assert [(each.queue, each.used, each.borrowable) for each in report.queues] == [("b", 2, 0)]
+    (line,) = [line for line in report.unknown if "ClusterQueue" in line]
+    assert line.startswith("ClusterQueue a is not counted, also not in its cohort: ")
 
 
 def test_an_unreadable_queue_of_others_is_no_line() -> None:

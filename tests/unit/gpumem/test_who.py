@@ -1,4 +1,4 @@
-"""Tests that `who` and `free` report the same sums as the extender."""
+"""Tests that `who` reports the same sums as the extender."""
 
 import json
 from dataclasses import replace
@@ -14,8 +14,7 @@ from agents.kube.client import ApiError
 from agents.kube.ledger import LedgerError
 from gpumem import cluster, output
 from gpumem.cluster import ClusterSnapshot
-from gpumem.draw import free_text, who_text
-from gpumem.free import free
+from gpumem.draw import who_text
 from gpumem.paper import Paper
 from gpumem.who import Filter, who
 from tenancy.devices.allocate import MemoryRequest
@@ -72,7 +71,7 @@ def test_a_pod_on_two_devices_has_its_seat_and_its_overshoot_on_each() -> None:
 
 
 def test_what_is_lent_out_is_what_pods_use_that_declare_nothing() -> None:
-    (pool,) = free(read(measured()), "t4").pools
+    (pool,) = who(read(measured()), Filter(pool="t4")).pools
     assert (pool.lent_mib, pool.measured_free_mib) == (1500, 3500)
     assert (pool.advertised_mib, pool.promised_mib, pool.unpromised_mib) == (14000, 9800, 4200)
 
@@ -96,7 +95,7 @@ def test_a_stale_reading_does_not_count() -> None:
     found = api()
     text = page("k8s-node1", 100, {}).replace("sample_age_seconds 1", "sample_age_seconds 40")
     add_exporter(found, "k8s-node1", text)
-    report = free(read(found), "t4")
+    report = who(read(found), Filter(pool="t4"))
     assert report.pools[0].largest_free_mib == 4200
     assert "sample_age_seconds is [40.0]" in report.unknown[0]
 
@@ -108,11 +107,10 @@ def test_a_tenant_sees_his_own_pods_and_what_is_promised() -> None:
     assert report.scope == "immich"
     assert [p.name for row in report.nodes for device in row.devices for p in device.pods] == ["ml"]
     assert len(report.unknown) == 2
-    rooms = free(read(found))
-    (pool,) = rooms.pools
-    assert (pool.promised_mib, pool.room_mib, pool.free_mib, pool.devices) == (9800, None, None, ())
-    assert (rooms.own_budget_mib, rooms.own_held_mib) == (4800, 3000)
-    assert "swap" not in who_text(report, Paper()) + free_text(rooms, Paper())
+    (pool,) = report.pools
+    assert (pool.promised_mib, pool.room_mib, pool.free_mib) == (9800, None, None)
+    assert (report.own, report.own_budget_mib, report.own_held_mib) == ("immich", 4800, 3000)
+    assert "swap" not in who_text(report, Paper())
 
 
 def test_another_error_than_no_rights_is_an_error() -> None:
@@ -137,8 +135,9 @@ def test_a_node_that_takes_no_pod_reports_why() -> None:
 
 def test_a_device_that_is_unhealthy_has_no_room() -> None:
     found = api(slices=[device_slice("k8s-node1", 15360, taints=["NoSchedule"])])
-    (pool,) = free(read(found), "t4").pools
-    assert (pool.room_mib, pool.free_mib, pool.devices[0].healthy) == (0, 0, False)
+    report = who(read(found), Filter(pool="t4"))
+    assert (report.pools[0].room_mib, report.pools[0].free_mib) == (0, 0)
+    assert not report.nodes[0].devices[0].healthy
 
 
 def test_who_waits_is_listed_oldest_first_with_the_seat() -> None:
@@ -182,9 +181,10 @@ def test_the_gates_deployment_may_have_another_name() -> None:
 
 def test_whole_devices_are_counted_by_the_device() -> None:
     found = api([pod("job", 0, "team-a", on="k8s-node2", limits={"nvidia.com/gpu": "1"})])
-    (row,) = who(read(found)).whole
+    report = who(read(found))
+    (row,) = report.whole
     assert (row.node, row.offered, row.held, row.pods) == ("k8s-node2", 1, 1, ("team-a/job",))
-    (pool,) = free(read(found)).whole
+    (pool,) = report.whole_pools
     assert (pool.gpus, pool.promised, pool.offered, pool.held) == (1, 1, 1, 1)
 
 
@@ -223,6 +223,16 @@ def test_the_memory_of_absent_seats_is_drawn_as_planned() -> None:
     assert "planned" not in who_text(who(read(api([], ledger=WITHOUT_SEATS))), Paper())
 
 
+def test_the_sums_of_a_pool_have_the_pods_of_all_namespaces_and_no_filter_of_devices() -> None:
+    found = read(measured())
+    everything, mine = who(found), who(found, Filter(namespace="immich"))
+    assert mine.pools == everything.pools
+    assert (mine.own_budget_mib, mine.own_held_mib) == (4800, 3000)
+    for narrow in (Filter(node="k8s-node1"), Filter(device="0"), Filter(uids=frozenset())):
+        report = who(found, narrow)
+        assert (report.pools, report.whole_pools, report.queues) == ((), (), ())
+
+
 def test_an_unreadable_request_is_a_line_and_no_crash() -> None:
     odd = [pod("odd", on="k8s-node1", limits={"cpu": "x"}), pod("odder", limits={kubectl.NAMES.gpumem: "y"})]
     report = who(read(api(odd)))
@@ -249,7 +259,8 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
     ]
     slices = [device_slice("k8s-node1", *sizes)]
     found, unpromised = read(api(pods, slices=slices)), read(api(pods, ledger=WITHOUT_SEATS, slices=slices))
-    report, rooms = who(found), free(found, "t4").pools[0]
+    report = who(found)
+    (rooms,) = report.pools
     counted = [usage for usage in found.cache.snapshot() if usage.devices]
     shown = [row for row in report.nodes if row.devices]
     assert [[(d.index, d.offered_mib, d.held_mib, d.free_mib) for d in row.devices] for row in shown] == [
@@ -284,13 +295,12 @@ def test_colour_is_asked_for() -> None:
     assert "\x1b" in who_text(report, Paper(colour=True))
 
 
-def test_of_a_stack_that_observes_both_begin_with_a_line_that_names_the_parts() -> None:
+def test_of_a_stack_that_observes_it_begins_with_a_line_that_names_the_parts() -> None:
     found = read(measured())
     assert not who_text(who(found), Paper()).startswith("this stack observes")
     observing = replace(found, ledger=replace(found.ledger, observes=("admission", "watchdog")))
     first = "this stack observes: admission, watchdog only report what they would do"
-    for text in (who_text(who(observing), Paper()), free_text(free(observing), Paper())):
-        assert text.splitlines()[0] == first
+    assert who_text(who(observing), Paper()).splitlines()[0] == first
 
 
 def without_the_extender(*pods: dict[str, Any]) -> FakeApi:
@@ -311,7 +321,7 @@ def test_without_the_extender_the_exporter_shows_the_devices_and_a_pod_is_on_the
     (device,) = row.devices
     assert (row.unusable, row.adrift, report.unknown) == (None, (), ())
     assert [(p.name, p.declared_mib, p.used_mib) for p in device.pods] == [("ml", 3000, 2900), ("tts-1", 0, 1500)]
-    (pool,) = free(read(found), "t4").pools
+    (pool,) = report.pools
     assert (pool.room_mib, pool.measured_free_mib) == (11000, 10000)
 
 
