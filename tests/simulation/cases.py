@@ -1,4 +1,4 @@
-"""Lists plans that found a defect, with the promise that each plan broke. A case with `open` set still fails."""
+"""Lists plans that found a defect, with the promise that each plan broke."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,6 @@ class Case:
     name: str
     broke: str
     plan: Plan
-    open: bool = False
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")

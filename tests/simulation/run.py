@@ -33,9 +33,9 @@ class Result:
     timeline: Timeline
 
 
-def simulate(plan: Plan, *, jumping: bool = True) -> Result:
+def simulate(plan: Plan) -> Result:
     dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
-    with system(plan.shape, dice, jumping=jumping) as simulated:
+    with system(plan.shape, dice) as simulated:
         simulated.tame = plan.tame
         faults.carry_out(simulated, plan)
         simulated.run(plan.days * DAY)

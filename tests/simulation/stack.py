@@ -40,18 +40,6 @@ def shared_queue(config: prod.Raw) -> None:
     queues["local_queues"]["team-a-share"] = {"tenant": "team-a", "cluster_queue": "share-cq"}
 
 
-def ranked(config: prod.Raw) -> None:
-    two_devices(config)
-    residents = config["residents"]
-    for name in [name for name, seat in residents.items() if seat["pool"] == PROD_POOL]:
-        del residents[name]
-    sizes = {"immich": 9000, "llama-swap": 8500, "frigate": 5000, "portal-stt": 5000, "small": 500}
-    for name, mib in sizes.items():
-        residents[name] = {"tenant": name, "pool": PROD_POOL, "gpumem_mib": mib}
-    config["tenants"]["small"] = {}
-    config["admission"]["tenant_priorities"]["small"] = "tier-2-gpu"
-
-
 def observing(config: prod.Raw) -> None:
     config["mode"] = "observe"
 
@@ -61,7 +49,6 @@ CHANGES: Mapping[str, tuple[Change, ...]] = {
     "two nodes": (two_nodes,),
     "two devices": (two_devices,),
     "queue": (shared_queue,),
-    "ranks": (ranked,),
     "observing": (observing,),
 }
 

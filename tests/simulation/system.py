@@ -52,10 +52,10 @@ class System(Cluster):
     server_type = FaultyServer
     exporter_type = FaultyExporter
 
-    def __init__(self, shape: Shape, dice: Random, *, jumping: bool = True) -> None:
+    def __init__(self, shape: Shape, dice: Random) -> None:
         self.shape = shape
         self.schedulers = shape.schedulers
-        super().__init__(stack(shape.stack), dice, jumping=jumping)
+        super().__init__(stack(shape.stack), dice)
         for exporter in self.exporters.values():
             exporter.shown = self.invariants.agents.served
         for agent in self.crons.values():
@@ -198,8 +198,8 @@ class System(Cluster):
 
 
 @contextmanager
-def system(shape: Shape, dice: Random, *, jumping: bool = True) -> Iterator[System]:
-    found = System(shape, dice, jumping=jumping)
+def system(shape: Shape, dice: Random) -> Iterator[System]:
+    found = System(shape, dice)
     try:
         yield found
     finally:

@@ -87,16 +87,6 @@ class TimeLine:
         firing = f'group(count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s]))'
         return self._contradiction(firing, seconds, {}) is not None
 
-    def seconds_until(self, alert: str) -> int | None:
-        step = int(self.rules["groups"][0]["interval"].removesuffix("s"))
-        low, high = 0, AFTER_SECONDS // step
-        if not self.fires(alert, high * step):
-            return None
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.fires(alert, middle * step) else (middle + 1, high)
-        return low * step
-
     def fires(self, alert: str, after_seconds: int) -> bool:
         firing = f'group(ALERTS{{alertname="{alert}", alertstate="firing"}})'
         return self._contradiction(firing, FAULT + after_seconds, {"{}": 1}) is None

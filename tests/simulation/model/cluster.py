@@ -47,9 +47,9 @@ class Cluster(TickLoops):
     exporter_type: type[Exporter] = Exporter
     schedulers = 1  # the number of the scheduler's pods
 
-    def __init__(self, stack: Stack, dice: Random, *, jumping: bool = True) -> None:
+    def __init__(self, stack: Stack, dice: Random) -> None:
         self.stack = stack
-        self.world = World(dice, self, jumping=jumping)
+        self.world = World(dice, self)
         self.server = self.server_type(self.world)
         self.scraper = SimScraper(read=self.reading, get=self.fetch)
         self.hardware = Hardware()

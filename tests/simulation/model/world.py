@@ -82,7 +82,6 @@ class World:
     loops: TickLoops = field(default_factory=TickLoops)
     timeline: Timeline = field(default_factory=Timeline)
     now: float = 0.0
-    jumping: bool = True
     # The ends of cool-downs, idle times and minimum ages. While something is wrong, a jump of the clock ends at each of
     # these times.
     timers: list[float] = field(default_factory=list)
@@ -198,7 +197,7 @@ class World:
         returns the turn of the caller of `run`.
         """
         while not self._ended:
-            if self.jumping and self._is_quiet():
+            if self._is_quiet():
                 self._jump(self._until)
             if not self._due or self._due[0][0] > self._until:
                 return self._caller
