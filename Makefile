@@ -114,8 +114,8 @@ pack: toolchain ## Write dist/gpu-tenancy-policy-VERSION: the policy pack alone,
 	@$(PYTHON) -m toolchain.pack dist
 wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl, the platform for your own program, and a template with it
 	@$(PYTHON) -m toolchain.template dist
-release-dry-run: toolchain docs ## Build the artifacts of a release in dist/release, and use each one in an empty folder; BASE=folder: of the image
-	@$(INSTALL) languages && $(PYTHON) -m toolchain.release dist/release "$$TAG" "$$BASE"
+release-dry-run: toolchain docs ## Build the artifacts of a release in dist/release; TAG=v0.1.0 compares the tag with the version
+	@$(INSTALL) languages && $(PYTHON) -m toolchain.release dist/release "$$TAG"
 schema: toolchain ## Write the JSON schemas and the pages of docs/reference from the code
 	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
 pictures: toolchain ## Draw the pictures of the docs that are older than their source

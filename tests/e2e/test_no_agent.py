@@ -4,7 +4,6 @@ Each test continues with the cluster and the state of the test before it.
 """
 
 import json
-import platform
 import shutil
 import subprocess
 import tarfile
@@ -16,13 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from components.base.zipapp import build
+from components.base.zipapp import build, build_for_nodes
 from tenancy import names
 from tests.support.e2e.lab import NAMESPACES, Lab
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, eventually, pods
 from tests.support.prod import raw
-from toolchain import agent_image as agents_image
 from toolchain.cluster import cluster, image
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
@@ -131,12 +129,10 @@ def code(lab: Lab) -> list[str]:
 
 
 def imported(lab: Lab, folder: Path) -> Iterator[str]:
-    """Loads an image of Python and the agents' image into the node. Yields their names with digests."""
+    """Loads an image of Python and one with the agents' code into the node. Yields their names with digests."""
     base, made = folder / "base.tar", folder / "made.tar"
     image.write_python(base)
-    shutil.unpack_archive(base, folder / "base")
-    platforms = [f"linux/{image.ARCHITECTURES[platform.machine()]}"]
-    agents_image.build(folder / "base", made, "0.1.0", "https://example.com", platforms)
+    image.write_python(made, {each.image_path: each.content for each in (build(), build_for_nodes())})
     enter = ("nsenter", f"--target={lab.cluster.pid_on_node(program('kubelet'))}", "--mount")
     ctr = (program("ctr"), "--address=/run/containerd.sock", "--namespace=k8s.io")
     for archive in (base, made):

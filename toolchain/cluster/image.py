@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,14 +26,14 @@ from toolchain.cluster.paths import program
 
 PAUSE = "docker.io/library/gpu-tenancy-pause:1"
 # The agents import no module of these packages of the standard library.
-WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
+_WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledemo", "lib2to3", "tkinter"}
 # Without the bytecode in the image, Python would need about half of an agent's run to compile the standard library.
 _MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
 _OPENSSL = Path("/usr/bin/openssl")
 _SCHEDULER = "kube-scheduler"
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TYPE = "application/vnd.oci.image"
 
 
@@ -60,7 +60,7 @@ class _Image:
 
 def write(archive: Path) -> None:
     """Writes an OCI archive with three images: for the agents, for the scheduler, and for the pods' sandboxes."""
-    python = _python_layer()
+    python = _python_layer({})
     images = (
         _Image(agent_image(), python, ["python"]),
         _Image(PAUSE, python, ["python", "-IS", "-c", "import signal; signal.pause()"]),
@@ -69,9 +69,9 @@ def write(archive: Path) -> None:
     _write(archive, images)
 
 
-def write_python(archive: Path) -> None:
-    """Writes an OCI archive with the image for the agents alone."""
-    _write(archive, [_Image(agent_image(), _python_layer(), ["python"])])
+def write_python(archive: Path, files: Mapping[str, bytes] | None = None) -> None:
+    """Writes an OCI archive with the image for the agents alone. `files` maps paths to what the image has besides."""
+    _write(archive, [_Image(agent_image(), _python_layer(files or {}), ["python"])])
 
 
 def _write(archive: Path, images: Iterable[_Image]) -> None:
@@ -94,7 +94,7 @@ def _manifest(image: _Image, blobs: dict[str, bytes]) -> dict[str, Any]:
 
     layer = put("layer.v1.tar", image.layer)
     config = {
-        "architecture": ARCHITECTURES[platform.machine()],
+        "architecture": _ARCHITECTURES[platform.machine()],
         "os": "linux",
         "config": {
             "Env": ["PATH=/usr/local/bin:/usr/bin", f"PYTHON_VERSION={platform.python_version()}"],
@@ -119,7 +119,7 @@ def _scheduler_layer() -> bytes:
     return content.getvalue()
 
 
-def _python_layer() -> bytes:
+def _python_layer(more: Mapping[str, bytes]) -> bytes:
     content = io.BytesIO()
     python = Path(os.path.realpath(sys.executable))
     library = Path(sysconfig.get_path("stdlib"))
@@ -130,6 +130,8 @@ def _python_layer() -> bytes:
             tar.addfile(entry)
         _add(tar, "usr/local/bin/python", python.read_bytes(), executable=True)
         _add(tar, "etc/passwd", b"root:x:0:0::/:\nnonroot:x:65532:65532::/:\n")
+        for path, file_content in more.items():
+            _add(tar, path.removeprefix("/"), file_content)
         modules = sorted(_modules(library))
         for file in modules:
             name = str(_PREFIX / "lib" / library.name / file.relative_to(library))
@@ -163,7 +165,7 @@ def _openssl_settings(openssl: Path) -> Path:
 
 def _modules(library: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(library):
-        folders[:] = [name for name in folders if name not in WITHOUT and not name.startswith("config-")]
+        folders[:] = [name for name in folders if name not in _WITHOUT and not name.startswith("config-")]
         wanted = (name for name in files if name.endswith(_MODULES) and not name.startswith("_tkinter"))
         yield from (Path(folder) / name for name in wanted)
 
