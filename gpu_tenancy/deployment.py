@@ -13,7 +13,7 @@ from tenancy.names import LABEL_NAME
 
 _KIND = "SeatedDeployment"
 # Fields of the pod and the container that the seat or the component sets.
-_THE_SEATS = ("nodeSelector", "priorityClassName", "resourceClaims")
+_THE_SEATS = ("nodeSelector", "priorityClassName")
 _OURS = ("containers",)
 _OUR_CONTAINERS = ("image",)
 
@@ -50,10 +50,9 @@ class SeatedDeploymentArgs(TypedDict):
 
 
 class SeatedDeployment(pulumi.ComponentResource):
-    """A Deployment with one container that uses a resident's seat. Budget, nodeSelector, tolerations, PriorityClass and
-    claim come from the platform. A rollout ends the old pod before the start of the new pod, because both pods need the
-    same seat. The pod meets Pod Security `restricted`, unless the arguments `pod` or `container` change its
-    securityContext.
+    """A Deployment with one container that uses a resident's seat. Budget, nodeSelector, tolerations and PriorityClass
+    come from the platform. A rollout ends the old pod before the start of the new pod, because both pods need the same
+    seat. The pod meets Pod Security `restricted`, unless the arguments `pod` or `container` change its securityContext.
     """
 
     name: pulumi.Output[str]
@@ -98,7 +97,7 @@ def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict
     """Returns the Deployment. A rollout replaces several pods of the Deployment one after the other."""
     labels = {LABEL_NAME: resident}
     spec = pulumi.Output.all(pod_spec(given), seat).apply(lambda both: override_with_stanza(*both))
-    replicas = seat.apply(lambda it: int(given.get("replicas", it.get("replicas", 1))))
+    replicas = seat.apply(lambda it: int(given.get("replicas", it["replicas"])))
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -107,7 +106,7 @@ def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict
             "replicas": replicas,
             "selector": {"matchLabels": labels},
             "strategy": replicas.apply(_strategy),
-            "template": {"metadata": {"labels": seat.apply(lambda it: labels | it.get("labels", {}))}, "spec": spec},
+            "template": {"metadata": {"labels": seat.apply(lambda it: labels | it["labels"])}, "spec": spec},
         },
     }
 

@@ -34,7 +34,7 @@ class Seat(pulumi.ComponentResource):
     """The tenant's namespace."""
 
     labels: pulumi.Output[dict[str, str]]
-    """The pod's labels, which name the seat. The labels are empty if the platform places pods by claims."""
+    """The pod's labels, which name the seat."""
 
     node_selector: pulumi.Output[dict[str, str]]
     """The pod's nodeSelector, with the node labels of the seat's pool."""
@@ -44,9 +44,6 @@ class Seat(pulumi.ComponentResource):
 
     priority_class_name: pulumi.Output[str]
     """The pod's PriorityClass. The name is empty if the platform has no setting `admission`."""
-
-    resource_claims: pulumi.Output[list[dict[str, Any]]]
-    """The pod's claim on a device. The list of claims is empty if the platform does not place pods by claims."""
 
     resources: pulumi.Output[dict[str, Any]]
     """The `resources` of the container that uses the device, with the budget."""
@@ -68,13 +65,12 @@ class Seat(pulumi.ComponentResource):
         self._given_name = name
         self._stanza = stanza(_KIND, name, given, parent=self)
         self.namespace = self._stanza["namespace"]
-        self.labels = self._stanza.apply(lambda it: it.get("labels", {}))
+        self.labels = self._stanza["labels"]
         self.node_selector = self._stanza["nodeSelector"]
-        self.tolerations = self._stanza.apply(lambda it: it.get("tolerations", []))
+        self.tolerations = self._stanza["tolerations"]
         self.priority_class_name = self._stanza.apply(lambda it: it.get("priorityClassName", ""))
-        self.resource_claims = self._stanza.apply(lambda it: it.get("resourceClaims", []))
         self.resources = self._stanza["resources"]
-        self.replicas = self._stanza.apply(lambda it: int(it.get("replicas", 1)))
+        self.replicas = self._stanza.apply(lambda it: int(it["replicas"]))
         self.register_outputs(
             {
                 "namespace": self.namespace,
@@ -82,7 +78,6 @@ class Seat(pulumi.ComponentResource):
                 "nodeSelector": self.node_selector,
                 "tolerations": self.tolerations,
                 "priorityClassName": self.priority_class_name,
-                "resourceClaims": self.resource_claims,
                 "resources": self.resources,
                 "replicas": self.replicas,
             }
@@ -147,18 +142,13 @@ def override_with_stanza(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> d
     spec = {
         **pod,
         "nodeSelector": {**pod.get("nodeSelector", {}), **stanza["nodeSelector"]},
+        "tolerations": [*pod.get("tolerations", ()), *stanza["tolerations"]],
         "containers": [{**first, "resources": _resources(first.get("resources", {}), stanza["resources"])}, *others],
     }
-    for field in ("tolerations", "resourceClaims"):
-        if both := [*pod.get(field, ()), *stanza.get(field, ())]:
-            spec[field] = both
     if "priorityClassName" in stanza:
         spec["priorityClassName"] = stanza["priorityClassName"]
     return spec
 
 
 def _resources(own: Mapping[str, Any], seat: Mapping[str, Any]) -> dict[str, Any]:
-    merged: dict[str, Any] = {**own}
-    for field, value in seat.items():
-        merged[field] = [*own.get(field, ()), *value] if field == "claims" else {**own.get(field, {}), **value}
-    return merged
+    return {**own, **{field: {**own.get(field, {}), **value} for field, value in seat.items()}}

@@ -19,7 +19,6 @@ from tenancy.workload import (
     ShapeError,
     containers_of,
     map_at,
-    maps_at,
     may_run_on,
     pod_request,
     pod_template,
@@ -36,7 +35,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class PodRequest:
     """The MiB of `resource` that each pod of a workload requests. `seat` is the workload's seat, or None for a workload
-    without a seat. A pod with a claim for a seat requests the seat's whole budget."""
+    without a seat."""
 
     workload: Object
     pod_spec: Mapping[str, Any]
@@ -201,22 +200,6 @@ class Graph:
             if is_gpumem(resource):
                 seat = self._seat_of(workload, template)
                 yield PodRequest(workload, pod_spec, resource, pod_request(pod_spec, resource), seat)
-        if self.ledger is not None:
-            for claim in maps_at(pod_spec, "resourceClaims"):
-                template_name = text_at(claim, "resourceClaimTemplateName")
-                for seat in self._seats_claimed(self.ledger, workload.namespace, template_name):
-                    yield PodRequest(workload, pod_spec, self.ledger.names.gpumem, seat.gpumem_mib, seat)
-
-    def _seats_claimed(self, ledger: Ledger, namespace: str, template: str) -> list[Seat]:
-        """Returns the seats that the ResourceClaimTemplate claims for each pod."""
-        declared = self.named(f"ResourceClaimTemplate.{_DEVICES}", template, namespace)
-        requests = maps_at(declared.manifest, "spec", "spec", "devices", "requests") if declared else ()
-        classes = {text_at(map_at(request, "exactly"), "deviceClassName") for request in requests}
-        return [
-            seat
-            for seat in ledger.seats_of(namespace)
-            if names.seat_claim_template(seat.name) == template or ledger.names.device_class(seat.name) in classes
-        ]
 
     def _seat_of(self, workload: Object, template: Mapping[str, Any]) -> Seat | None:
         if self.ledger is None:

@@ -24,8 +24,6 @@ from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from components.base import zipapp
 from components.base.system import System, SystemArgs
 from components.base.zipapp import Zipapp
-from components.claims import Claims, ClaimsArgs
-from components.claims import resident_stanzas as claim_stanzas
 from components.host_memory import HostMemory, HostMemoryArgs, host_memory_pools, pod_fragments
 from components.kueue import REGISTRY_CHART, Chart, Kueue, KueueArgs
 from components.monitoring.args import AlertsArgs, AlertsSpec
@@ -93,7 +91,6 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
         cluster=settings.cluster,
         code=code,
         node_code=node_code,
-        claims_devices=ledger.claimed is not None,
         has_board=settings.board is not None,
     )
     system = System(place.named("system"), system_args, place.after())
@@ -163,16 +160,7 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
             mode=_mode(enforces=settings.enforces(settings.admission)),
         )
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))
-    claims = (
-        [Claims(place.named("claims"), ClaimsArgs(ledger=ledger), place.after(*tenants.values()))]
-        if ledger.claimed is not None and ledger.seats
-        else []
-    )
-    ready = [
-        capacity.advertised,
-        *(scheduler.scheduler_name for scheduler in schedulers),
-        *(each.templates for each in claims),
-    ]
+    ready = [capacity.advertised, *(scheduler.scheduler_name for scheduler in schedulers)]
     stanzas = pod_stanzas(settings, ledger)
     return Outputs(
         ledger=policy_configuration(settings, f"{pulumi.get_project()}/{pulumi.get_stack()}"),
@@ -235,7 +223,7 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
     nvidia.com/gpu. The GPU operator finds pods by a request for 0 nvidia.com/gpu before an upgrade of the driver
     (docs/howto/upgrade-the-driver.md).
     """
-    stanzas = resident_stanzas(ledger) if ledger.claimed is None else claim_stanzas(ledger)
+    stanzas = resident_stanzas(ledger)
     for seat in ledger.seats:
         stanza = stanzas[seat.name]
         stanza["replicas"] = seat.replicas
@@ -243,9 +231,8 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
         if settings.admission is not None:
             priorities = settings.admission.tenant_priorities
             stanza["priorityClassName"] = priorities.get(seat.tenant, settings.admission.gpu_priority)
-        if ledger.claimed is None:
-            turn = {names.GPU: "1" if settings.scheduler is None else "0"}
-            stanza["resources"] = {kind: {**budget, **turn} for kind, budget in stanza["resources"].items()}
+        turn = {names.GPU: "1" if settings.scheduler is None else "0"}
+        stanza["resources"] = {kind: {**budget, **turn} for kind, budget in stanza["resources"].items()}
     return stanzas
 
 
@@ -417,8 +404,7 @@ def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> Al
         ledger=ledger,
         cron_jobs=[name for name, declared in runs.items() if declared],
         recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
-        places_by_device=settings.extender is not None,
-        advertised=ledger.claimed is None,
+        places_by_device=settings.scheduler is not None,
         guards=[names.guard(pool.name) for pool in _guarded(settings)],
         host_memory=host_memory_pools(settings.memory_pools).pools,
         kueue_namespace=settings.kueue_namespace if settings.queues else None,
@@ -428,10 +414,10 @@ def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> Al
 def _declare_scheduler(
     settings: StackSettings, ledger: Ledger, capacity: Capacity, *, code: Zipapp, place: PartsParent
 ) -> list[Scheduler]:
-    if settings.extender is None or settings.exporter is None:
+    if settings.scheduler is None or settings.exporter is None:
         return []
     args = SchedulerArgs(
-        spec=settings.extender, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
+        spec=settings.scheduler, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
     )
     return [Scheduler(place.named("scheduler"), args, place.after(capacity))]
 

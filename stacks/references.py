@@ -11,7 +11,7 @@ from components.base.spec import Spec
 from stacks import queue_references
 from stacks.paths import at, values_at
 from stacks.problems import dotted, key, nearest, shown_value
-from tenancy.names import GPUMEM_SUFFIX, NVIDIA_DEVICE_DRIVER
+from tenancy.names import GPUMEM_SUFFIX
 
 _MOST_FLAVOR_LABELS = 8
 # The maximum number of unknown names that get a proposal. A comparison of thousands of names would take minutes.
@@ -42,17 +42,12 @@ _REFERENCES = (
 
 # The parts of a stack file that need another part. The Spec of a part can list further parts in `needs`.
 _NEEDS = (
-    ("on_demand", "gate", "nobody would let the on-demand tenants in"),
-    ("memory_pools", "admission", "nobody would keep others from the classes of the memory pools"),
-)
-
-# The parts that need another part if gpumem is an extended resource. With `scheduler.placement: dra`, gpumem is not an
-# extended resource.
-_NEEDS_OF_GPUMEM = (
     ("residents", "reconcile", "nobody would advertise what the residents ask for"),
     ("scheduler", "reconcile", "no node would advertise what the scheduler places"),
     ("scheduler", "admission", "nobody would send the pods to the scheduler"),
     ("scheduler", "exporter", "the scheduler places on the devices that the exporter publishes"),
+    ("on_demand", "gate", "nobody would let the on-demand tenants in"),
+    ("memory_pools", "admission", "nobody would keep others from the classes of the memory pools"),
 )
 
 
@@ -61,7 +56,6 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
     return [
         *_dangling(raw),
         *_lacking(raw, specs),
-        *_counted_twice(raw),
         *_overlapping(raw, "pools"),
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
@@ -70,7 +64,6 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
         *_in_two_pools(raw),
         *queue_references.problems(raw),
         *_without_caps(raw),
-        *_beside_claims(raw),
     ]
 
 
@@ -100,7 +93,7 @@ def _is_there(raw: Mapping[str, Any], part: str, specs: Mapping[str, type[Spec]]
 def _lacking(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> Iterator[str]:
     own = ((part, needed, reason) for part, spec in specs.items() for needed, reason in spec.needs.items())
     lacked: dict[str, dict[str, str]] = {}
-    for part, needed, reason in (*(() if _claims_seats(raw) else _NEEDS_OF_GPUMEM), *own, *_NEEDS):
+    for part, needed, reason in (*_NEEDS, *own):
         if _is_there(raw, part, specs) and not _is_there(raw, needed, specs):
             lacked.setdefault(needed, {})[part] = reason
     for needed, reasons in lacked.items():
@@ -116,57 +109,15 @@ def _lacking(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> Iterato
         )
 
 
-def _claims_seats(raw: Mapping[str, Any]) -> bool:
-    return at(raw, "scheduler").get("placement") == "dra"
-
-
-def _counted_twice(raw: Mapping[str, Any]) -> Iterator[str]:
-    if not _claims_seats(raw):
-        return
-    if raw.get("mode") == "observe":
-        yield f"{key('mode')}: observe is for seats by gpumem; remove it where seats are claimed (placement dra)"
-    if "reconcile" in raw:
-        yield f"{key('reconcile')}: advertises what seats are claimed of (scheduler.placement dra); remove it"
-    for path, resource in values_at(raw, "queues.cluster_queues.*.quotas.*.*@"):
-        if isinstance(resource, str) and resource.endswith(GPUMEM_SUFFIX):
-            yield f"{key(*path)}: no node advertises it where seats are claimed (scheduler.placement dra); remove it"
-
-
 def _without_caps(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a pool with caps in a stack without our scheduler."""
     for path, enforce in values_at(raw, "pools.*.enforce"):
         if enforce != "driver":
             continue
-        if _claims_seats(raw):
-            yield f"{key(*path)}: where seats are claimed (scheduler.placement dra) no container has gpumem; remove it"
-            continue
         if "scheduler" not in raw:  # the scheduler needs admission and the exporter
             yield (
                 f"{key('scheduler')}: is missing though {dotted(*path)} is driver: nobody would choose the devices "
                 "that a container is held to its budget on"
-            )
-
-
-def _beside_claims(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports workloads that a stack with claims cannot have.
-
-    NVIDIA's DRA driver gives a whole device to a pod that claims no amount of memory. A pod's claim for a seat asks for
-    one device.
-    """
-    if not _claims_seats(raw):
-        return
-    for path, devices in values_at(raw, "residents.*.devices_per_pod"):
-        if devices != 1:
-            yield (
-                f"{key(*path)}: must be 1 with scheduler.placement dra, where a pod claims one device"
-                f"{shown_value(devices)}; "
-                "remove it, or write scheduler.placement: extender"
-            )
-    for part in ("on_demand", "unbudgeted"):
-        for path, pool in values_at(raw, f"{part}.*.pool"):
-            yield (
-                f"{key(*path)}: without a seat it would take a whole device of {NVIDIA_DEVICE_DRIVER}, which the seats "
-                f"of {pool} are claims on (scheduler.placement dra); give {path[1]} a seat, or a node outside the pools"
             )
 
 
@@ -216,7 +167,7 @@ def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(devices, int) and devices > 1 and path[1] in users - _whole_pools(raw):
             yield (
                 f"{key('scheduler')}: is missing though each node of {dotted('pools', path[1])} has {devices} devices: "
-                "nobody would choose a device with room for a budget; add scheduler: {placement: extender}"
+                "nobody would choose a device with room for a budget; add scheduler: {}"
             )
 
 
@@ -235,11 +186,8 @@ def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
 def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports a tenant with workloads in several pools.
 
-    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool. Tenants with
-    claims may use several pools, because claims are counted for each seat.
+    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool.
     """
-    if _claims_seats(raw):
-        return
     first: dict[str, tuple[str, str]] = {}
     known = at(raw, "pools")
     for part in ("residents", "on_demand", "unbudgeted"):

@@ -34,7 +34,7 @@ from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import parts, problems, references, stackfile, taken_names
 from stacks.parts import Parts
-from tenancy.choices import ConsumableShares, Mode, PlacementMode, Sharing, Source
+from tenancy.choices import Mode, Sharing, Source
 from tenancy.frameworks import FrameworkName
 from tenancy.ledger import (
     AdmissionTerms,
@@ -163,20 +163,9 @@ class StackSettings(Spec):
         return (*found, *every, *(["memory_pools"] if self.memory_pools and not self.enforces() else []))
 
     @property
-    def extender(self) -> SchedulerSpec | None:
-        """Returns the scheduler's settings if our extender places pods, or None."""
-        return self.scheduler if self.scheduler and self.scheduler.placement is PlacementMode.EXTENDER else None
-
-    @property
-    def claimed(self) -> ConsumableShares | None:
-        """Returns the way in which the seats' claims share a device, or None if seats use gpumem."""
-        claims = self.scheduler is not None and self.scheduler.placement is PlacementMode.DRA
-        return self.scheduler.consumable_shares if self.scheduler and claims else None
-
-    @property
     def publishes_devices(self) -> bool:
         """Returns True if the exporter publishes each node's devices, because the scheduler or reconcile reads them."""
-        return self.extender is not None or any(pool.source is not Source.LABELS for pool in self.pools.values())
+        return self.scheduler is not None or any(pool.source is not Source.LABELS for pool in self.pools.values())
 
     @property
     def installed_kueue(self) -> InstalledKueueSpec | None:
@@ -233,7 +222,6 @@ class StackSettings(Spec):
             frameworks=tuple(sorted(queues.frameworks)) if queues else (FrameworkName.JOB,),
             workload_priorities={n: p.value for n, p in sorted(queues.workload_priorities.items())} if queues else {},
             admission=_terms(self, self.admission) if self.admission else None,
-            claimed=self.claimed,
             observes=self.observes,
         )
 
@@ -260,7 +248,7 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
         priorities={priority: tuple(sorted(allowed)) for priority, allowed in sorted(tenants.items())},
         own=(settings.cluster.system_namespace, *([settings.kueue_namespace] if settings.kueue_namespace else [])),
         device_classes=tuple(sorted(admission.device_classes)),
-        devices=max(shared, default=0) if settings.extender else 0,
+        devices=max(shared, default=0) if settings.scheduler else 0,
         gpu_priority_value=gpu_class.value if gpu_class else None,
         exempt_priorities=tuple(sorted(admission.exempt_priorities)),
     )

@@ -8,7 +8,7 @@ from components.kueue import KueueSpec
 from stacks.paths import at, values_at
 from stacks.problems import dotted, key, shown_value
 from tenancy import reach
-from tenancy.names import EXEMPT_BY_NAME, Names, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -98,9 +98,8 @@ def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _device_classes(raw: Mapping[str, Any]) -> Iterator[str]:
-    names = Names(str(at(raw, "cluster").get("resource_domain", "")))
     for where, name in _admission_names(raw, "device_classes"):
-        if reach.hands_out_gpus(name, names):
+        if reach.hands_out_gpus(name):
             yield (
                 f"{where}: hands out GPUs, which claims would take beside the ledger; remove it: listed are classes "
                 f"that give no GPU, such as a network card's{shown_value(name)}"

@@ -20,25 +20,6 @@ class Source(enum.StrEnum):
     DECLARED = "declared"  # Either the labels or the ResourceSlices must show all declared devices of the pool.
 
 
-class PlacementMode(enum.StrEnum):
-    """The program that chooses the device of a pod."""
-
-    EXTENDER = "extender"  # Our scheduler extender chooses the devices for pods with gpumem.
-    DRA = "dra"  # Kubernetes' allocator chooses the devices by ResourceClaims for devices of NVIDIA's DRA driver.
-
-
-class ConsumableShares(enum.StrEnum):
-    """The value of the option --consumable-shares of NVIDIA's DRA driver.
-
-    The stack accepts only the values of --consumable-shares that are listed here. With any other value of
-    --consumable-shares, a claim without a memory request would reserve 0 MiB. A claim of 0 MiB would let other pods
-    take the memory of seats.
-    """
-
-    DISABLED = "disabled"  # A claim takes a whole device.
-    MEMORY = "memory"  # A claim takes a part of the memory of a device.
-
-
 class Enforce(enum.StrEnum):
     """The way in which a budget is enforced."""
 

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tenancy.choices import ConsumableShares, Enforce, PodSecurity, Sharing, Source
+from tenancy.choices import Enforce, PodSecurity, Sharing, Source
 from tenancy.decode import decode
 from tenancy.encode import encode
 from tenancy.frameworks import FrameworkName
-from tenancy.names import GPU, Names, seat_claim_template
-from tenancy.workload import Manifest, maps_at, pod_request, text_at
+from tenancy.names import GPU, Names
 
 # The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). NVIDIA's
 # driver reserves other amounts on other GPUs.
@@ -301,9 +300,6 @@ class Ledger:
     trusted_groups: tuple[str, ...] = ()
     # The settings that the admission policies use, or None if the stack file declares no admission policies.
     admission: AdmissionTerms | None = None
-    # With `memory`, a seat's claim takes a part of a device of NVIDIA's DRA driver. With `disabled`, the claim takes a
-    # whole device (docs/adr/0027). None if the seats of the stack are not ResourceClaims.
-    claimed: ConsumableShares | None = None
     # The parts of the stack in the mode observe.
     observes: tuple[str, ...] = ()
 
@@ -384,28 +380,6 @@ class Ledger:
         on_record = {each.tenant for each in self.on_demand} | {each.tenant for each in self.unbudgeted}
         return frozenset(on_record.union(self.queue_tenants))
 
-    def claim_mib(self, seat: Seat) -> int:
-        """Returns the MiB that a claim for the seat requests. The result is the budget plus a proportional part of the
-        reserve, rounded up.
-
-        If the budgets of some seats fill a device's advertised capacity, their claims also include the whole reserve.
-        """
-        pool = self.pool(seat.pool)
-        if pool is None or not pool.device_mib:
-            return seat.gpumem_mib
-        return -(-seat.gpumem_mib * pool.memory_mib // pool.device_mib)
-
-    def taken_mib(self, seat: Seat) -> int:
-        """Returns the MiB that the scheduler counts for a pod of the seat on each of the pod's devices."""
-        pool = self.pool(seat.pool)
-        if self.claimed is None or pool is None:
-            return seat.gpumem_mib
-        return self.claim_mib(seat) if self.claimed is ConsumableShares.MEMORY else pool.memory_mib
-
-    def device_room_mib(self, pool: Pool) -> int:
-        """Returns the MiB of one device that pods of seats may hold together."""
-        return pool.device_mib if self.claimed is None else pool.memory_mib
-
     def quota_mib(self, pool: str) -> int:
         """Returns the MiB of gpumem that all queues of a pool may hand out without borrowing."""
         return sum(q.nominal for q in self.quotas if q.pool == pool and q.resource == self.names.gpumem)
@@ -440,17 +414,6 @@ class Ledger:
         users: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
         on_record = [each.gpus for each in users if each.tenant == tenant]
         return sum(on_record) + self.devices_of(tenant) if on_record else None
-
-    def declared_mib(self, namespace: str, pod_spec: Manifest) -> int:
-        """Returns the MiB of GPU memory that a pod requests by its limits and by its claims on seats.
-
-        Raises QuantityError and ShapeError.
-        """
-        seats = () if self.claimed is None else self.seats_of(namespace)
-        templates = {seat_claim_template(seat.name): seat.gpumem_mib for seat in seats}
-        claims = maps_at(pod_spec, "resourceClaims")
-        claimed = (templates.get(text_at(claim, "resourceClaimTemplateName"), 0) for claim in claims)
-        return pod_request(pod_spec, self.names.gpumem) + sum(claimed)
 
     def with_budgets(self, budgets: Mapping[str, int]) -> "Ledger":
         """Returns a copy of the ledger with new budgets. `budgets` maps each seat to its new MiB."""

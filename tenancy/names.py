@@ -155,7 +155,6 @@ DEVICE_MEMORY = "memory"
 # The name of NVIDIA's DRA driver. NVIDIA's DRA driver gives whole GPUs the type "gpu". Like our exporter, NVIDIA's DRA
 # driver publishes the whole memory of a GPU.
 NVIDIA_DEVICE_DRIVER = "gpu.nvidia.com"
-NVIDIA_DEVICE_CLASS = "gpu.nvidia.com"  # the DeviceClass of all whole GPUs in NVIDIA's chart
 NVIDIA_DEVICE_TYPE = "type"
 NVIDIA_WHOLE_GPU = "gpu"
 # Each device in a pool with caps has this attribute. The value of this attribute is CAN_CAP if the driver can enforce
@@ -279,15 +278,8 @@ METRIC_UNJUDGED = "gpu_unjudged_objects"
 
 # The ResourceQuota in the namespaces of the agents.
 CRITICAL_PODS = "critical-pods"
-# The exporter's ResourceClaim for all devices of its node. The namespace of the exporter needs this label for the
-# exporter's claim (KEP-5018).
-EXPORTER_CLAIM = "gpu-memory-exporter-devices"
-ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
-# The ResourceQuota of each tenant for gpumem, and the ResourceQuota for claims on the tenant's seats.
+# The ResourceQuota of each tenant for gpumem.
 SEATS = "gpumem-seats"
-SEAT_CLAIM_QUOTA = "gpumem-seat-claims"
-# The name of a pod's claim for a seat. The device request in the claim has the same name as the claim.
-SEAT_CLAIM = "gpumem"
 
 # The ResourceQuotas of a tenant for the PriorityClasses of a memory pool. Each of these names ends with the name of the
 # PriorityClass.
@@ -310,8 +302,6 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 # The accounts that create the pods of Jobs. A cluster has an account of its own for the Job controller, or one account
 # for all controllers.
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
-# The accounts that create the ResourceClaims of pods.
-CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
 # The account that removes deleted owners from the ownerReferences of objects. A cluster with one account for all
 # controllers does not use this account.
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
@@ -395,10 +385,6 @@ class Names:
         """
         return f"gpumem.{self.domain}"
 
-    def device_class(self, seat: str) -> str:
-        """Returns the name of the DeviceClass of a resident's seat."""
-        return f"{seat}.{self.device_driver}"
-
     @property
     def unhealthy_taint(self) -> str:
         """Returns the key of the taint on an unhealthy device in a ResourceSlice.
@@ -447,20 +433,6 @@ class Names:
 def journal(agent: str) -> str:
     """Returns the name of the ConfigMap with the journal of an agent."""
     return f"{agent}-journal"
-
-
-def seat_claim_template(seat: str) -> str:
-    """Returns the name of the ResourceClaimTemplate of a resident's seat. The ResourceClaimTemplate is in the tenant's
-    namespace.
-    """
-    return f"{seat}-{SEAT_CLAIM}"
-
-
-def devices_quota(device_class: str) -> str:
-    """Returns a ResourceQuota key. A quota with this key limits the devices of the DeviceClass for all claims of a
-    namespace.
-    """
-    return f"{device_class}.deviceclass.{RESOURCE_GROUP}/devices"
 
 
 def multi_kueue_check(queue: str) -> str:

@@ -36,9 +36,6 @@ PRIORITY_USE = "gpu-tenancy-priority-use"
 PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
 MIRROR_PODS = "gpu-tenancy-mirror-pods"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
-SEAT_CLAIMS = "gpu-tenancy-seat-claims"
-SEAT_CLAIM_TEMPLATES = "gpu-tenancy-seat-claim-templates"
-SEAT_PODS = "gpu-tenancy-seat-pods"
 HOST_MEMORY_STAMP = "gpu-tenancy-memory-stamp"
 HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
@@ -82,8 +79,5 @@ GUARDS = frozenset(
         EXEMPTIONS,
         LEDGER_WRITES,
         RECONCILE_WRITES,
-        SEAT_CLAIMS,
-        SEAT_CLAIM_TEMPLATES,
-        SEAT_PODS,
     }
 )

@@ -58,13 +58,9 @@ def is_gpu_resource(resource: str, names: Names) -> bool:
     return resource.startswith((GPU_RESOURCES, CLAIMED_RESOURCES)) or resource == names.gpumem
 
 
-def hands_out_gpus(device_class: str, names: Names) -> bool:
-    """Returns True if the name of the DeviceClass shows that the class gives access to a GPU.
-
-    The names of NVIDIA's DeviceClasses and of seats' DeviceClasses show that the classes give access to a GPU.
-    """
-    ours = f".{device_class}".endswith(names.device_class(""))
-    return ours or re.fullmatch(GPU_CLASSES, device_class) is not None
+def hands_out_gpus(device_class: str) -> bool:
+    """Returns True if the name of the DeviceClass shows that the class gives access to a GPU."""
+    return re.fullmatch(GPU_CLASSES, device_class) is not None
 
 
 def of_device_plugin(resource: str) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from tenancy import dispatch, node_quotas
-from tenancy.choices import ConsumableShares, Sharing
+from tenancy.choices import Sharing
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, Seat
-from tenancy.names import GPU, LABEL_HOSTNAME, NVIDIA_DEVICE_DRIVER
+from tenancy.names import GPU, LABEL_HOSTNAME
 
 _SHOWN = 2  # the number of promises that a message names, with the largest first
 GPUS = f"{GPU} (nominal and borrowed)"
@@ -27,7 +27,6 @@ def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
         "budgets": budgets(ledger),
         "physical": pool_numbers(ledger),
         "seat-size": seat_sizes(ledger),
-        "claims": whole_devices(ledger),
         "full-seats": full_pools(ledger),
         "gpu-quota": (*gpu_quotas(own), *node_quotas.overdrawn(ledger)),
         "clusters": dispatch.overdrawn(own),
@@ -105,21 +104,6 @@ def seat_sizes(ledger: Ledger) -> Iterator[str]:
             yield (
                 f"{seat.name}: {seat.gpumem_mib} MiB a replica, a device of {pool.name} offers {pool.device_mib}; "
                 f"lower residents.{seat.name}.gpumem_mib"
-            )
-
-
-def whole_devices(ledger: Ledger) -> Iterator[str]:
-    """Reports a pool with more replicas than devices if each claim takes a whole device."""
-    if ledger.claimed is not ConsumableShares.DISABLED:
-        return
-    for pool in ledger.shared_pools:
-        claims = sum(seat.replicas for seat in ledger.seats_in(pool.name))
-        if claims > pool.gpus:
-            yield (
-                f"{pool.name}: {claims} pods with seats, {pool.gpus} devices: a claim on {NVIDIA_DEVICE_DRIVER} takes "
-                "a whole device unless that driver runs with the feature gate ConsumableShares and "
-                "--consumable-shares=memory; if it does write scheduler.consumable_shares: memory, else have fewer "
-                f"seats, raise pools.{pool.name}, or write scheduler.placement: extender"
             )
 
 

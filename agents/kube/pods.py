@@ -290,13 +290,9 @@ class Pod:
         """Returns the pod's request of a resource, computed by tenancy.workload.pod_request. Raises FieldError."""
         return self._amount(resource, lambda: pod_request(self._spec, resource, per_unit=per_unit))
 
-    def declared_mib(self, ledger: Ledger) -> int:
-        """Returns the MiB that the pod requests: gpumem in its limits, or claims for seats. Raises FieldError."""
-        return self._amount(ledger.names.gpumem, lambda: ledger.declared_mib(self.namespace, self._spec))
-
     def budget_mib(self, ledger: Ledger, problems: ItemProblems) -> int:
-        """Returns `declared_mib`. If the request of the pod is invalid, notes the problem and returns 0."""
-        asked = judged(lambda: self.declared_mib(ledger))
+        """Returns the MiB that the pod requests. If the request is invalid, notes the problem and returns 0."""
+        asked = judged(lambda: self.request(ledger.names.gpumem))
         problems.note("budget of pod", str(self), asked.why if isinstance(asked, Unjudged) else None)
         return 0 if isinstance(asked, Unjudged) else asked
 

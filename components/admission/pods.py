@@ -98,8 +98,7 @@ class AdmissionSpec(Spec):
     )
     device_classes: list[ObjectName] = Field(
         default_factory=list,
-        description="DeviceClasses without GPUs for which pods may have ResourceClaims, in addition to "
-        "the DeviceClasses of seats.",
+        description="DeviceClasses without GPUs for which pods may have ResourceClaims.",
         examples=[["sriov.example.com"]],
     )
 
@@ -156,7 +155,7 @@ def parts(args: AdmissionArgs) -> list[Manifest]:
         gpu_budget(args),
         routes.runtimes(names, args.without_budget),
         *routes.environments(args.without_budget, by_device=bool(devices)),
-        routes.claims(names, args.spec.device_classes),
+        routes.claims(args.spec.device_classes),
         *([device_placed(names, devices)] if devices else ()),
         *caps.policies(caps.CapArgs(resources=names, pools=ledger.pools, placed=placed)),
         *device_choices(names),

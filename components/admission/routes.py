@@ -60,24 +60,18 @@ def environments(without_budget: Sequence[str], *, by_device: bool) -> list[Mani
     return [validating(policy_names.DEVICE_ENVIRONMENT, scope, {unchanged: message})]
 
 
-def claims(resources: Names, device_classes: Sequence[str]) -> Manifest:
-    """Allows a claim only for a seat's DeviceClass, or for a class in `device_classes`, which give no GPU.
+def claims(device_classes: Sequence[str]) -> Manifest:
+    """Allows a claim only for a DeviceClass in `device_classes`, which give no GPU.
 
     The policy also judges the claims that kube-scheduler makes if a pod requests a DeviceClass as an extended resource.
     """
     allowed = cel.quoted_list(sorted(device_classes))
-    suffix = cel.quoted(resources.device_class(""))
-
-    def may(request: str) -> str:
-        name = f"{request}.deviceClassName"
-        return f"({name}.endsWith({suffix}) || {name} in {allowed})"
-
     holds = (
-        f"variables.requests.all(r, (!has(r.exactly) || {may('r.exactly')}) && "
-        f"(!has(r.firstAvailable) || r.firstAvailable.all(s, {may('s')})))"
+        f"variables.requests.all(r, (!has(r.exactly) || r.exactly.deviceClassName in {allowed}) && "
+        f"(!has(r.firstAvailable) || r.firstAvailable.all(s, s.deviceClassName in {allowed})))"
     )
     message = (
-        "this claim asks for devices beside the budgets: claim a seat, or list the DeviceClass under "
+        "this claim asks for devices beside the budgets: remove it, or list the DeviceClass under "
         "admission.device_classes of the stack if it gives no GPU"
     )
     variables = {

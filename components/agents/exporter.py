@@ -11,7 +11,7 @@ from components.admission import resourceslice
 from components.admission.policy import put_into_force
 from components.base.agent import Agent, Volume, flag, pod_template, ports_and_probes
 from components.base.identity import Identity, PolicyRule
-from components.base.manifest import Manifest, component_type, manifest, register
+from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress, peer
 from components.base.spec import Port, Seconds, Spec
 from components.base.system import ClusterSpec
@@ -30,8 +30,6 @@ _PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
 # Mounts the node's control groups at the path that NVML uses. Without a mount of the node's control groups, a container
 # sees only its own control group.
 _GROUPS = Volume(name="cgroups", path=names.CGROUPS, source={"hostPath": {"path": names.CGROUPS, "type": "Directory"}})
-_CLAIM = "devices"
-_BY_CLAIM = {"resourceClaims": [{"name": _CLAIM, "resourceClaimTemplateName": names.EXPORTER_CLAIM}]}
 
 
 class ExporterSpec(Spec):
@@ -114,41 +112,14 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
     )
 
 
-def device_claim(namespace: str) -> Manifest:
-    """Returns the template of a claim with admin access. The claim gives access to all devices of the node, including
-    unhealthy devices, and allocates no device.
-
-    NVIDIA's GPU operator makes the same claim for its own exporter if it installs no RuntimeClass
-    (manifests/state-dcgm-exporter).
-    """
-    request = {
-        "name": _CLAIM,
-        "exactly": {
-            "deviceClassName": names.NVIDIA_DEVICE_CLASS,
-            "allocationMode": "All",
-            "adminAccess": True,
-            "tolerations": [{"operator": "Exists"}],
-        },
-    }
-    spec = {"spec": {"devices": {"requests": [request]}}}
-    return manifest(
-        names.RESOURCE_API, "ResourceClaimTemplate", names.EXPORTER_CLAIM, names.EXPORTER, namespace, spec=spec
-    )
-
-
 def daemon_set(
-    agent: Agent,
-    port: int,
-    node_selectors: list[Mapping[str, str]],
-    *,
-    reads_caps: bool = False,
-    claims_devices: bool = False,
+    agent: Agent, port: int, node_selectors: list[Mapping[str, str]], *, reads_caps: bool = False
 ) -> Manifest:
     """Returns the DaemonSet that runs the exporter on every node that at least one node selector matches. No exporter
     runs on a node while NVIDIA's GPU operator replaces the driver of the node.
 
     The exporter asks for no nvidia.com/gpu, so that it also runs when all devices are in use. The exporter sees the
-    devices through the runtime class, or by a claim (`claims_devices`). The exporter's pods run in the host's PID
+    devices through the runtime class. The exporter's pods run in the host's PID
     namespace, because NVML reports the process IDs of this namespace. With `reads_caps`, the exporter's container can
     read the node's control groups. NVML reports the cap of a control group.
     """
@@ -157,14 +128,12 @@ def daemon_set(
         container=ports_and_probes(port),
         pod={
             "hostPID": True,
-            **(_BY_CLAIM if claims_devices else {"runtimeClassName": names.GPU_RUNTIME_CLASS}),
+            "runtimeClassName": names.GPU_RUNTIME_CLASS,
             "tolerations": [{"key": names.GPU_TAINT, "operator": "Exists"}],
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _any_of(node_selectors)}},
         },
         volumes=(_GROUPS,) if reads_caps else (),
     )
-    if claims_devices:
-        template["spec"]["containers"][0]["resources"]["claims"] = [{"name": _CLAIM}]
     return agent.declare(
         "apps/v1", "DaemonSet", spec={"selector": {"matchLabels": agent.selector}, "template": template}
     )
@@ -209,17 +178,12 @@ class Exporter(pulumi.ComponentResource):
             before.append(put_into_force(policy, f"{name}-writes", parent=self))
         before.append(register(network_policy(args), f"{name}-network-policy", parent=self))
         before.append(Identity(f"{name}-identity", agent, pulumi.ResourceOptions(parent=self)))
-        claims_devices = args.ledger.claimed is not None
-        if claims_devices:
-            template = device_claim(agent.namespace)
-            before.append(register(template, f"{name}-claim", parent=self, replace_on_changes=["spec"]))
         register(
             daemon_set(
                 agent,
                 args.spec.port,
                 [pool.node_selector for pool in pools],
                 reads_caps=any(pool.caps for pool in pools),
-                claims_devices=claims_devices,
             ),
             f"{name}-daemon-set",
             parent=self,

@@ -3,10 +3,10 @@
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import pulumi
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_environment
 from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template, probes
@@ -17,7 +17,6 @@ from components.base.spec import ImageReference, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.choices import ConsumableShares, PlacementMode
 from tenancy.devices.allocate import Scoring
 from tenancy.ledger import Ledger
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
@@ -39,21 +38,10 @@ _CERTIFICATES = Volume(
 
 
 class SchedulerSpec(Spec):
-    """Placement of pods with gpumem. Either our extender chooses the device of a pod, or the pod's seat is a claim for
-    a device of NVIDIA's DRA driver.
+    """Placement of pods with gpumem. Our scheduler extender chooses the device of a pod, and counts the memory of each
+    device.
     """
 
-    placement: PlacementMode = Field(
-        description="With extender, our scheduler extender chooses the device, and counts the memory of each device. "
-        "With dra, pods with a seat have claims on devices of NVIDIA's DRA driver. kube-scheduler allocates the "
-        "claims. The value dra is experimental, and has never run on a real GPU."
-    )
-    consumable_shares: ConsumableShares = Field(
-        default=ConsumableShares.DISABLED,
-        description="The setting consumableShares of NVIDIA's DRA driver, only for placement: dra. With disabled (the "
-        "driver's default), a seat takes a whole device. With memory, seats share a device by MiB. The value "
-        "memory needs the driver's alpha feature gate ConsumableShares.",
-    )
     image: ImageReference = Field(
         default="registry.k8s.io/kube-scheduler:v1.36.3",
         description="Image of kube-scheduler, in the minor version of the cluster.",
@@ -65,14 +53,6 @@ class SchedulerSpec(Spec):
         "the extender prefers the device on which the least memory becomes too small for other pods. "
         "fragmentation needs more time for a choice than best_fit.",
     )
-
-    @model_validator(mode="after")
-    def _is_all_of_use(self) -> Self:
-        claims = self.placement is PlacementMode.DRA
-        used = {"placement", "consumable_shares"} if claims else set(type(self).model_fields) - {"consumable_shares"}
-        if unused := sorted(self.model_fields_set - used):
-            raise ValueError(f"{', '.join(unused)}: has no use where placement is {self.placement}; remove it")
-        return self
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,13 +76,12 @@ class SystemArgs:
     """Holds the arguments. `node_code` is the code of the agents that see the host's processes, or None if the stack
     has no such agents.
 
-    With `claims_devices`, the node agents see a node's devices by a claim. With `has_board`, the stack has the board.
+    With `has_board`, the stack has the board.
     """
 
     cluster: ClusterSpec
     code: Zipapp
     node_code: Zipapp | None
-    claims_devices: bool = False
     has_board: bool = False
 
 
@@ -93,7 +92,7 @@ def namespace(name: str, pod_security: str) -> Manifest:
     return made
 
 
-def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
+def node_namespace(name: str) -> Manifest:
     """Returns the namespace of the agents that see the host's processes and every device.
 
     A label exempts the namespace of the node agents from admission. An exemption by the namespace's name would be
@@ -101,8 +100,6 @@ def node_namespace(name: str, *, claims_devices: bool = False) -> Manifest:
     """
     made = namespace(name, "privileged")
     made["metadata"]["labels"][names.EXEMPT] = names.EXEMPT_VALUE
-    if claims_devices:
-        made["metadata"]["labels"][names.ADMIN_ACCESS] = "true"
     return made
 
 
@@ -156,7 +153,7 @@ class System(pulumi.ComponentResource):
         serving = [names.SCHEDULER, *([names.BOARD] if args.has_board else [])]
         self._declare(name, namespace(system, "restricted"), args.cluster.shipped(code), serving)
         if node_code is not None:
-            nodes = node_namespace(names.node_agent_namespace(system), claims_devices=args.claims_devices)
+            nodes = node_namespace(names.node_agent_namespace(system))
             self._declare(f"{name}-node", nodes, args.cluster.shipped(node_code), [names.EXPORTER, names.GUARD])
         self.register_outputs({})
 

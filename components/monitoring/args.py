@@ -62,7 +62,6 @@ class AlertsArgs:
     cron_jobs: Sequence[str]
     recycles_per_hour: int | None = None  # The recycle limit of each tenant, or None without a watchdog.
     places_by_device: bool = False
-    advertised: bool = True  # False if seats are claims, because nodes then advertise no gpumem.
     guards: Sequence[str] = ()  # The names of the guard's DaemonSets.
     host_memory: Sequence[HostMemoryPool] = ()
     kueue_namespace: str | None = None  # None without queues

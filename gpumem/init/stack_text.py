@@ -207,7 +207,7 @@ def _agents(proposal: StackProposal) -> Iterator[Entry]:
     if proposal.needs_scheduler:
         release = _RELEASE.match(proposal.version)
         image = Entry("image", f"{SCHEDULER_IMAGE}:{release[0]}", "the API server's version") if release else None
-        yield Entry(_key("scheduler"), map_of(Entry("placement", "extender", "nodes have several devices"), image))
+        yield Entry(_key("scheduler"), map_of(image), "nodes have several devices")
     if proposal.prometheus:
         yield _alerts(proposal.prometheus)
 

@@ -14,7 +14,7 @@ from tenancy import names, policy_names
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.ledger import Ledger
 from tenancy.reach import DEVICE_PATHS
-from tenancy.workload import map_at, pod_template
+from tenancy.workload import map_at, maps_at, pod_template
 
 # The rule `seats` reports pods that ask for gpumem without a seat.
 _SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
@@ -34,6 +34,10 @@ def admitted(graph: Graph) -> Iterator[Finding]:
     yield from judge_each(readable, lambda workload: _judge(graph, ledger, handlers, workload))
     yield from judge_each(graph.of("ConfigMap", "Secret"), lambda found: _environment(ledger, found))
     yield from judge_each(graph.of("PersistentVolume"), lambda found: _volume(ledger, found))
+    claims = graph.of(f"ResourceClaim.{names.RESOURCE_GROUP}")
+    yield from judge_each(claims, lambda found: _claim(ledger, found, map_at(found.manifest, "spec")))
+    templates = graph.of(f"ResourceClaimTemplate.{names.RESOURCE_GROUP}")
+    yield from judge_each(templates, lambda found: _claim(ledger, found, map_at(found.manifest, "spec", "spec")))
 
 
 def _handlers(graph: Graph) -> Mapping[str, str]:
@@ -90,6 +94,23 @@ def _volume(ledger: Ledger, found: Object) -> Iterator[Finding]:
     ) not in exempt:
         message = f"{found}: gives who claims it the host's {path}, and so a GPU without a budget; name a path below"
         yield Finding(message, found.urn)
+
+
+def _claim(ledger: Ledger, found: Object, spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """Reports a claim on devices of another driver, because the ledger does not count such a claim. Classes in
+    admission.device_classes are allowed, because they give no GPU."""
+    terms = ledger.admission
+    if terms is None or found.namespace in ledger.exempt_namespaces:
+        return
+    for request in maps_at(spec, "devices", "requests"):
+        for choice in (map_at(request, "exactly"), *maps_at(request, "firstAvailable")):
+            device_class = text_at(choice, "deviceClassName")
+            if device_class and device_class not in terms.device_classes:
+                yield Finding(
+                    f"{found}: claims {device_class} beside the budgets; remove it, or list the class under "
+                    "admission.device_classes of the platform's stack if it gives no GPU",
+                    found.urn,
+                )
 
 
 def _keys(data: Any) -> list[str]:

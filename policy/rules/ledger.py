@@ -8,7 +8,6 @@ from policy.graph import Graph
 from policy.objects import Object
 from policy.rule import Example, an_object, rule
 from tenancy import names, reach, sums
-from tenancy.choices import ConsumableShares
 from tenancy.devices.placement import Impossible, Item, Placement
 from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.ledger import GATE_MARGIN_MIB, Ledger, Pool, Seat, SeveralPoolsError
@@ -16,7 +15,6 @@ from tenancy.quantity import whole
 from tenancy.workload import map_at, pod_template, value_or
 
 _MOST_PLACED = 50_000  # If a pool has more seats than this number, the rule does not search for a placement.
-_WITH_RESERVE = ", each with its part of the reserve, as it is claimed"
 _MOST_NAMED = 8  # A message names at most this many seats.
 
 
@@ -132,16 +130,13 @@ def placement(graph: Graph) -> Iterator[Finding]:
         return
     for pool in ledger.pools:
         seats = [seat for seat in ledger.seats_in(pool.name) if seat.gpumem_mib > 0]
-        room_mib = ledger.device_room_mib(pool)
         fits_in_sum = sum(seat.total_mib for seat in seats) <= pool.advertised_mib
         if not seats or not fits_in_sum or any(_is_too_large(seat, pool) for seat in seats):
             continue  # The rules `budgets` and `seat-size` report a pool with too many promises or too large seats.
-        if ledger.claimed is ConsumableShares.DISABLED:
-            continue  # With claims of whole devices, the rule `claims` counts the devices of the pool.
         requests: Counter[tuple[int, int]] = Counter()
         for seat in seats:
-            requests[ledger.taken_mib(seat), seat.devices_per_pod] += max(seat.replicas, 0)
-        alike = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=room_mib)
+            requests[seat.gpumem_mib, seat.devices_per_pod] += max(seat.replicas, 0)
+        alike = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=pool.device_mib)
         if fits_on_separate_nodes(requests, alike):
             continue
         if requests.total() > _MOST_PLACED:
@@ -152,19 +147,13 @@ def placement(graph: Graph) -> Iterator[Finding]:
                 f"in pools.{pool.name}",
             )
             continue
-        items = [
-            Item(seat.name, ledger.taken_mib(seat), seat.devices_per_pod)
-            for seat in seats
-            for _ in range(seat.replicas)
-        ]
+        items = [Item(seat.name, seat.gpumem_mib, seat.devices_per_pod) for seat in seats for _ in range(seat.replicas)]
         outcome = place_on_nodes(items, alike.needed(items))
         if isinstance(outcome, Impossible):
-            seats_text = _counted(outcome.items)
             yield _finding(
                 graph,
-                f"{pool.name}: the seats do not fit on {pool.gpus} devices of {room_mib} MiB: {seats_text}"
-                f"{_WITH_RESERVE if ledger.claimed else ''}: {outcome.reason}; lower one of these budgets or "
-                f"raise pools.{pool.name}",
+                f"{pool.name}: the seats do not fit on {pool.gpus} devices of {pool.device_mib} MiB: "
+                f"{_counted(outcome.items)}: {outcome.reason}; lower one of these budgets or raise pools.{pool.name}",
             )
         elif not isinstance(outcome, Placement):
             yield _finding(

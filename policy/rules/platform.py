@@ -15,7 +15,6 @@ from tenancy.quantity import whole
 from tenancy.workload import map_at, maps_at, value_or
 
 _GROUP = names.RESOURCE_API.partition("/")[0]
-_QUOTAS = (names.SEATS, names.SEAT_CLAIM_QUOTA)
 _OF_A_LIMIT = ("default", "defaultRequest", "max", "min", "maxLimitRequestRatio")
 _NVIDIAS_DRIVER = "gpu.nvidia.com"
 
@@ -46,7 +45,7 @@ def is_taken(graph: Graph, found: Object) -> bool:
     if ledger is None or not graph.is_beside:
         return False
     if found.kind == "ResourceQuota":
-        named = found.name in _QUOTAS or found.name.startswith(f"{names.HOST_MEMORY_QUOTA}-")
+        named = found.name == names.SEATS or found.name.startswith(f"{names.HOST_MEMORY_QUOTA}-")
         return named and _is_a_tenants(ledger, found)
     holder = f"cohort {found.name}" if found.kind == "Cohort" else found.name
     return holder in {quota.holder for quota in ledger.quotas}
@@ -132,9 +131,6 @@ def _runtime_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Find
 
 
 def _device_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    if f".{found.name}".endswith(ledger.names.device_class("")):
-        yield _own(found)
-        return
     ours = (ledger.names.gpumem, ledger.names.gpu_count)
     if (resource := text_at(map_at(found.manifest, "spec"), "extendedResourceName")) in ours:
         yield Finding(

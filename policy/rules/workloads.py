@@ -165,9 +165,8 @@ def _is_a_size(graph: Graph, ledger: Ledger, request: PodRequest) -> bool:
     count = _devices_of(request)
     if request.mib % count or count > _placeable(graph, request):
         return True  # The rule `device` reports this pod.
-    asks = pod_request(request.pod_spec, request.resource)  # 0 if a ResourceClaim asks for the seat
     judge = PodJudge(ledger, workload.namespace, template)
-    return bool(not asks or queues or (judge.is_a_seat and not judge.is_unlike_its_label))
+    return bool(not request.mib or queues or (judge.is_a_seat and not judge.is_unlike_its_label))
 
 
 def _pool(graph: Graph, request: PodRequest, seat: Seat) -> Iterator[Finding]:

@@ -34,8 +34,7 @@ def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
     yield system.namespace(home, "restricted")
     guarded = any(pool.guard for pool in settings.memory_pools.values())
     if settings.exporter is not None or guarded:
-        claims = settings.claimed is not None
-        yield system.node_namespace(names.node_agent_namespace(home), claims_devices=claims)
+        yield system.node_namespace(names.node_agent_namespace(home))
     if settings.kueue is not None:
         yield kueue.namespace(settings.kueue.namespace)
     for name, args in tenant_args(settings, settings.ledger()).items():

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, islice, product
 
-from tenancy.choices import ConsumableShares
 from tenancy.devices.placement import Item, OutOfStepsError, StepsLeft
 from tenancy.devices.spread import AlikeNodes, fits_on_nodes, fits_on_separate_nodes
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted, least_mib
@@ -134,23 +133,15 @@ class _Promises:
         """Returns True if each seat finds its devices and the quota of the queues still fits too. Raises
         OutOfStepsError.
         """
-        pool, claimed, requests = self.pool, self.ledger.claimed, self._requests(to)
+        pool, requests = self.pool, self._requests(to)
         self.work.take(len(to) + 6 + len(requests) * 3)
         too_large = any(mib > self.offered_mib or devices > pool.device_count for mib, devices in requests)
         if too_large or self.given_mib(to) < self.over_mib:
             return False
-        if claimed is ConsumableShares.DISABLED:
-            return requests.total() <= pool.gpus
-        room_mib = self.offered_mib
-        if claimed is ConsumableShares.MEMORY:
-            room_mib, budgets = pool.memory_mib, requests
-            requests = Counter()
-            for (mib, devices), count in budgets.items():
-                requests[-(-mib * pool.memory_mib // self.device_mib), devices] += count
-        alike = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=room_mib)
+        alike = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=self.offered_mib)
         if fits_on_separate_nodes(requests, alike):
             return True
-        large = sum(count * devices for (mib, devices), count in requests.items() if 2 * mib > room_mib)
+        large = sum(count * devices for (mib, devices), count in requests.items() if 2 * mib > self.offered_mib)
         if large > pool.gpus:  # two of these pods do not fit on one device
             return False
         return self._fits_in_some_order(requests, alike)

@@ -21,7 +21,7 @@ STACKS = {
     ROOT / "Pulumi.prod.yaml": FOLDER / "prod.objects.yaml",
     ROOT / "examples" / "template" / "gpus.yaml": FOLDER / "template.objects.yaml",
     EVERY: FOLDER / "every.objects.yaml",
-    FOLDER / "claims.yaml": FOLDER / "claims.objects.yaml",
+    FOLDER / "installed-kueue.yaml": FOLDER / "installed-kueue.objects.yaml",
     FOLDER / "observe.yaml": FOLDER / "observe.objects.yaml",
 }
 # Every change of the agents changes these hashes and names.
@@ -56,7 +56,10 @@ def objects(stack_file: Path) -> str:
 
 
 def add_examples(given: dict[str, Any]) -> None:
-    stacks = [given, *(stackfile.read_either(FOLDER / name).values for name in ("tenants.yaml", "claims.yaml"))]
+    stacks = [
+        given,
+        *(stackfile.read_either(FOLDER / name).values for name in ("tenants.yaml", "installed-kueue.yaml")),
+    ]
     schema = settings_schema()
     for setting in (each for part in schema["properties"] for each in settings_page.settings(part, schema)):
         *parents, name = setting.path.replace("[]", ".[]").split(".")

@@ -9,7 +9,6 @@ from functools import lru_cache
 from itertools import combinations, product
 from random import Random
 
-from tenancy.choices import ConsumableShares
 from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
 from tenancy.fit.smallest_change import Change, Kind, SmallestChange, Wanted
 from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, Unbudgeted
@@ -76,7 +75,6 @@ def promises(dice: Random) -> Promises:
         seats=seats,
         quotas=tuple(quotas),
         unbudgeted=(Unbudgeted(name="u", tenant="u", pool="p", measured_mib=unbudgeted),) if unbudgeted else (),
-        claimed=dice.choice((None,) * 8 + (ConsumableShares.MEMORY, ConsumableShares.DISABLED)),
     )
     least = {
         seat.name: dice.choice((1, (seat.gpumem_mib + 1) // 2, dice.randint(1, seat.gpumem_mib)))
@@ -123,13 +121,7 @@ def budgets_fit(case: Promises, changed: Mapping[str, int]) -> bool:
     fullest = max(mib for mib in _sums(tuple(sorted(mib for mib, _ in pods))) if mib <= offered)
     if min(fullest + quota, offered) + pool.floor_mib > pool.memory_mib:
         return False
-    if ledger.claimed is ConsumableShares.DISABLED:
-        return len(pods) <= pool.nodes * pool.device_count
-    room = offered
-    if ledger.claimed is ConsumableShares.MEMORY:
-        room = pool.memory_mib
-        pods = [((mib * room + offered - 1) // offered, devices) for mib, devices in pods]
-    return all_fit(tuple(sorted(pods, reverse=True)), ((room,) * pool.device_count,) * pool.nodes)
+    return all_fit(tuple(sorted(pods, reverse=True)), ((offered,) * pool.device_count,) * pool.nodes)
 
 
 @lru_cache(4096)

@@ -13,7 +13,7 @@ from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 from policy.pack import stack_policy
 from policy.rule import an_object
 from tenancy import names, policy_names
-from tenancy.choices import ConsumableShares, PodSecurity, Sharing
+from tenancy.choices import PodSecurity, Sharing
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
 from tests.support.memory_pools import NODE_4, host_memory_object
@@ -66,7 +66,6 @@ LEDGER = Ledger(
     ),
     exempt_namespaces=("kube-system", "nvidia"),
 )
-CLAIMED = replace(LEDGER, claimed=ConsumableShares.MEMORY)
 
 
 def seat(name: str, **changes: Any) -> Ledger:
@@ -140,16 +139,6 @@ def role(account: str, rules: Iterable[Manifest], namespace: str | None = None, 
 def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -> Manifest:
     body: Manifest = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
     return body | ({} if only is None else {"resourceNames": [only]})
-
-
-def claim_template(
-    namespace: str, seat: str, memory: str | None, *, first_available: bool = False, **fields: Any
-) -> Manifest:
-    capacity = {} if memory is None else {"capacity": {"requests": {"memory": memory}}}
-    asked = {"deviceClassName": f"{seat}.gpumem.viktorbarzin.me", **capacity, **fields}
-    request = {"name": "gpumem", **({"firstAvailable": [asked]} if first_available else {"exactly": asked})}
-    spec = {"spec": {"devices": {"requests": [request]}}}
-    return an_object("resource.k8s.io/v1", "ResourceClaimTemplate", f"{seat}-gpumem", namespace, spec=spec)
 
 
 def limit(key: str, policy: str, resource: str, account: str) -> Program:

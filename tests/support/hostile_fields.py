@@ -64,7 +64,6 @@ def pod(name: str = "hostile", **metadata: Any) -> dict[str, Any]:
             "containers": [{"name": "c", "resources": requests, "env": [{"name": "A", "value": "1"}]}],
             "initContainers": [],
             "overhead": {"cpu": "1m"},
-            "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "b"}],
         },
         "status": {
             "phase": "Running",

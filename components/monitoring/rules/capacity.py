@@ -15,12 +15,9 @@ _OF_CHAT = f'{_UNSCHEDULABLE}{{namespace="chat", pod="chat-0"}}'
 
 
 def rules(args: AlertsArgs) -> Iterator[Alert]:
-    if args.advertised:
-        if args.ledger.shared_pools:
-            yield _drift(args.ledger)
-        yield _pending(args.ledger.names.gpumem)
-    elif args.ledger.seats:
-        yield _claims_pending(args.ledger)
+    if args.ledger.shared_pools:
+        yield _drift(args.ledger)
+    yield _pending(args.ledger.names.gpumem)
     yield _full()
 
 
@@ -68,23 +65,6 @@ def _pending(resource: str) -> Alert:
         description=(
             f"The pod requests {{{{ $value }}}} MiB {resource} and has had no node for 10 minutes. If it has a seat, "
             "find the nodes of the other seats' pods. Otherwise give it a seat in the stack file."
-        ),
-        fires={_OF_CHAT: "1x30"},
-        silent={_OF_CHAT: "0x30"},
-    )
-
-
-def _claims_pending(ledger: Ledger) -> Alert:
-    tenants = "|".join(sorted({seat.tenant for seat in ledger.seats}))
-    return Alert(
-        "GpuMemoryPending",
-        f'max by (namespace, pod) ({_UNSCHEDULABLE}{{namespace=~"{tenants}"}}) == 1',
-        hold="10m",
-        severity="warning",
-        summary="{{ $labels.namespace }}/{{ $labels.pod }} waits for a node",
-        description=(
-            "A pod of a tenant with seats has had no node for 10 minutes. If it claims a seat, find the nodes of the "
-            "other pods of that seat. Otherwise give it a seat in the stack file."
         ),
         fires={_OF_CHAT: "1x30"},
         silent={_OF_CHAT: "0x30"},

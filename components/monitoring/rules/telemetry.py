@@ -13,7 +13,7 @@ from tenancy.units import MIB, TOLERANCE
 
 def rules(args: AlertsArgs) -> Iterator[Alert]:
     pools = args.ledger.shared_pools
-    yield _missing(pools, names.node_agent_namespace(args.cluster.system_namespace), _advertising(args))
+    yield _missing(pools, names.node_agent_namespace(args.cluster.system_namespace), args.ledger.names.gpumem)
     yield _frozen()
     yield _PARTIAL
     yield _implausible()
@@ -29,12 +29,7 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         yield _recycled()
 
 
-def _advertising(args: AlertsArgs) -> str | None:
-    """Returns PromQL: the nodes that advertise gpumem. Returns None if pods get seats by claims."""
-    return f"({allocatable(args.ledger.names.gpumem)} > 0)" if args.advertised else None
-
-
-def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> Alert:
+def _missing(pools: Sequence[Pool], namespace: str, gpumem: str) -> Alert:
     """Fires for devices without a reading. If the exporter cannot read the devices of a node, its scrape fails, and the
     readings of these devices are missing too.
 
@@ -44,9 +39,10 @@ def _missing(pools: Sequence[Pool], namespace: str, advertising: str | None) -> 
     """
     devices, free = sum(pool.gpus for pool in pools), names.METRIC_DEVICE_FREE
     exporters = f'kube_pod_info{{namespace="{namespace}", created_by_name="{names.EXPORTER}", node!=""}}'
-    blind = [f"(max by (node) ({exporters}) unless on (node) max by (node) ({free}))"]
-    if advertising:
-        blind.append(f"({advertising} unless on (node) max by (node) ({names.METRIC_POOL_FLOOR}))")
+    blind = [
+        f"(max by (node) ({exporters}) unless on (node) max by (node) ({free}))",
+        f"(({allocatable(gpumem)} > 0) unless on (node) max by (node) ({names.METRIC_POOL_FLOOR}))",
+    ]
     blind += [
         f"(count by (node) (count by (node, uuid) ({free})) < {pool.device_count} and on (node) {_nodes_of(pool)})"
         for pool in pools

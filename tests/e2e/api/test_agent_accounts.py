@@ -23,7 +23,7 @@ NAMESPACED = {"Role": "roles", "RoleBinding": "rolebindings"}
 MERGE = "application/merge-patch+json"
 IMMICH, TTS = "/api/v1/namespaces/immich/pods/pod", "/api/v1/namespaces/tts/pods/pod"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
-CHANGES: tuple[Change, ...] = (put("scheduler", {"placement": "extender"}), put("pools t4 device_count", 2))
+CHANGES: tuple[Change, ...] = (put("scheduler", {}), put("pools t4 device_count", 2))
 
 
 def account(agent: str) -> str:

@@ -32,7 +32,7 @@ OTHER_POOL = {"node_selector": OTHER_NODES, "nodes": 1, "memory_mib": 16384, "re
 def cluster(server: ApiServer) -> ApiServer:
     put_into_force(
         server,
-        put("scheduler", {"placement": "extender"}),
+        put("scheduler", {}),
         put("pools t4 device_count", 2),
         put("pools t4 enforce", "driver"),
         put("pools other", OTHER_POOL),

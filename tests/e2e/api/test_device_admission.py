@@ -37,8 +37,7 @@ ASKED = {GPUMEM: "3k"}
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
-    scheduler = {"placement": "extender"}
-    put_into_force(server, put("scheduler", scheduler), put("pools t4 device_count", 2))
+    put_into_force(server, put("scheduler", {}), put("pools t4 device_count", 2))
     other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
     server.apply(other, "runtimeclasses")
     eventually(

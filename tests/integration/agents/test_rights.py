@@ -31,7 +31,7 @@ from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
 from tenancy import names
-from tenancy.choices import PlacementMode, Source
+from tenancy.choices import Source
 from tenancy.frameworks import FrameworkName
 from tenancy.ledger import Ledger
 from tenancy.units import MIB
@@ -240,7 +240,6 @@ def of_the_gate(held: set[Right]) -> set[tuple[str, str, bool]]:
 
 def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
     """A test in tests/e2e/prod compares the scheduler's requests with its roles."""
-    spec = SchedulerSpec(placement=PlacementMode.EXTENDER)
-    args = SchedulerArgs(spec=spec, cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
+    args = SchedulerArgs(spec=SchedulerSpec(), cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
     held = granted(declared(Scheduler, "s", args))
     assert of_the_gate(held) == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}

@@ -22,24 +22,17 @@ from tests.support.given import T4, declared
 from tests.support.healthy import ARGS, CAPPED, HEALTHY, changed
 from tests.support.paths import ROOT
 
-CLAIMS = replace(ARGS, advertised=False)
 NO_FLOOR = replace(ARGS, ledger=replace(ARGS.ledger, pools=(replace(CAPPED, floor_mib=0),)))
-EACH = [
-    pytest.param(args, alert, id=" ".join((alert.name, *alert.labels.values(), how)))
-    for how, args in (("", ARGS), ("claims", CLAIMS))
-    for alert in alerts(args)
-]
+EACH = [pytest.param(alert, id=" ".join((alert.name, *alert.labels.values()))) for alert in alerts(ARGS)]
 
 
 def told(args: AlertsArgs) -> set[str]:
     return {alert.name for alert in alerts(args)}
 
 
-@pytest.mark.parametrize(("args", "alert"), EACH)
-def test_an_alert_fires_alone_in_its_example_and_not_in_its_counterexample(
-    args: AlertsArgs, alert: Alert, tmp_path: Path
-) -> None:
-    rules = prometheus_rule(args)["spec"]
+@pytest.mark.parametrize("alert", EACH)
+def test_an_alert_fires_alone_in_its_example_and_not_in_its_counterexample(alert: Alert, tmp_path: Path) -> None:
+    rules = prometheus_rule(ARGS)["spec"]
     labels = {"alertname": alert.name, **alert.labels}
     fired: Mapping[str, float] = {"{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}": 1}
     for example, samples in ((alert.fires, fired), (alert.silent, {})):
@@ -56,9 +49,8 @@ def test_the_run_book_has_an_entry_for_each_alert_that_names_the_command_to_type
     assert [name for name, entry in entries.items() if "`kubectl" not in entry and "\nkubectl" not in entry] == []
 
 
-@pytest.mark.parametrize("args", [ARGS, CLAIMS])
-def test_prometheus_accepts_the_rules(tmp_path: Path, args: AlertsArgs) -> None:
-    (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(args)["spec"]))
+def test_prometheus_accepts_the_rules(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(json.dumps(prometheus_rule(ARGS)["spec"]))
     command = [promtool(), "check", "rules", "--lint-fatal", tmp_path / "rules.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -77,9 +69,8 @@ def test_prometheus_accepts_the_rules(tmp_path: Path, args: AlertsArgs) -> None:
         (replace(ARGS, guards=()), "memory_guard_"),
         (replace(ARGS, host_memory=()), "priority_class="),
         (replace(ARGS, recycles_per_hour=None), "gpu_watchdog_"),
-        (CLAIMS, "kube_node_status_allocatable"),
     ],
-    ids=["no placement", "no CronJob", "no caps", "no floor", "no guard", "no memory pool", "no watchdog", "claims"],
+    ids=["no placement", "no CronJob", "no caps", "no floor", "no guard", "no memory pool", "no watchdog"],
 )
 def test_a_part_that_is_not_declared_has_no_alert(args: AlertsArgs, series: str) -> None:
     def on_them(args: AlertsArgs) -> set[str]:

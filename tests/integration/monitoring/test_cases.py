@@ -167,11 +167,6 @@ CASES: dict[str, tuple[AlertsArgs, Series, list[str]]] = {
         {**EQUALS, **allocatable(14000, "a"), **allocatable(15000, "c")},
         ['alertname="GpuMemoryBelowFloor", node="c", pool="a10"', 'alertname="GpuCapacityDrift", node="c"'],
     ),
-    "a node is short of memory and seats are claimed": (
-        replace(TWINS, advertised=False),
-        EQUALS,
-        ['alertname="GpuMemoryBelowFloor", node="c", pool="a10"'],
-    ),
     "one node shows as much too much as another too little": (
         TWO_NODES,
         {**A_AND_B, **allocatable(15000, "a"), **allocatable(13000, "b")},

@@ -15,7 +15,6 @@ from components.base.agent import RUN_SECONDS, cron_job
 from components.base.zipapp import Zipapp
 from stacks.platform import watchdog_args
 from stacks.settings import StackSettings
-from tenancy.choices import PlacementMode
 from tenancy.ledger import Ledger
 from tenancy.names import GATE, LEDGER_KEY, RECONCILE, SCHEDULER, WATCHDOG
 
@@ -48,7 +47,7 @@ def stack_of(settings: StackSettings) -> Stack:
     cron_jobs = dict(_cron_jobs(settings, ledger))
     environ = {name: environ_of(spec["jobTemplate"]["spec"]["template"]["spec"]) for name, spec in cron_jobs.items()}
     scheduler_args = SchedulerArgs(
-        spec=settings.extender or SchedulerSpec(placement=PlacementMode.EXTENDER),
+        spec=settings.scheduler or SchedulerSpec(),
         cluster=settings.cluster,
         code=_NO_CODE,
         ledger=ledger,

@@ -34,7 +34,6 @@ from components.base.identity import Account, binding, built_in_binding, role, s
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp, build
 from tenancy import names
-from tenancy.choices import PlacementMode
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import Names
 from tenancy.units import MIB
@@ -58,7 +57,7 @@ Object = Mapping[str, Any]
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ARGS = SchedulerArgs(
-    spec=SchedulerSpec(placement=PlacementMode.EXTENDER),
+    spec=SchedulerSpec(),
     cluster=ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image()),
     code=Zipapp(b"", digest=""),
     ledger=LEDGER,

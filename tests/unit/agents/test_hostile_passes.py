@@ -141,7 +141,6 @@ def trusted(name: str, namespace: str, mib: int | None, host: str = NODE, **meta
     ]
     limits = {} if mib is None else {NAMES.gpumem: str(mib), NAMES.gpu_count: "1"}
     found["spec"] |= {"nodeName": host, "containers": [{"name": "c", "resources": {"limits": limits}}]}
-    found["spec"].pop("resourceClaims")
     return found
 
 
@@ -427,7 +426,6 @@ def extender(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
         "priority": 9,
         "nodeName": "",
     }
-    asking["spec"].pop("resourceClaims")
     small = deepcopy(asking)
     small["metadata"]["uid"] = "uid-small"
     small["spec"]["containers"] = trusted("small", "immich", 2000)["spec"]["containers"]

@@ -10,7 +10,7 @@ from gpu_tenancy.arguments import ArgumentError
 from gpu_tenancy.seat import override_with_stanza
 from stacks import platform, settings
 from tests.support.engine import Graph, build
-from tests.support.prod import drop, put, raw
+from tests.support.prod import put, raw
 
 GPUMEM = "viktorbarzin.me/gpumem"
 # NVIDIA's GPU operator recognizes a GPU pod by its request of nvidia.com/gpu.
@@ -117,21 +117,6 @@ def test_a_rollout_of_a_seat_with_several_pods_replaces_one_pod_after_the_other(
     assert deployed(residents=several, replicas=1.0)["spec"]["replicas"] == 1
 
 
-def test_a_seat_that_is_a_claim_comes_with_it() -> None:
-    without = ("reconcile", "on_demand", "unbudgeted", "gate")
-    claimed = residents(put("scheduler", {"placement": "dra"}), *map(drop, without))
-    spec = deployed(residents=claimed)["spec"]["template"]["spec"]
-    assert spec["resourceClaims"] == claimed["immich-ml"]["resourceClaims"]
-    assert spec["containers"][0]["resources"] == {"claims": [{"name": "gpumem"}]}
-
-
-def test_a_seat_of_an_older_platform_has_the_fields_of_that_version() -> None:
-    before = {key: PROD["immich-ml"][key] for key in ("namespace", "pool", "nodeSelector", "resources")}
-    spec = deployed(residents={"immich-ml": before})["spec"]
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
-    assert not {"priorityClassName", "tolerations"} & spec["template"]["spec"].keys()
-
-
 def test_the_deployment_bears_the_residents_name_whatever_the_component_is_called() -> None:
     assert deployed("app", resident="frigate")["metadata"]["name"] == "frigate"
 
@@ -191,7 +176,6 @@ def test_a_seat_says_what_a_pod_of_ones_own_must_carry_and_fills_it_in() -> None
         "nodeSelector": stanza["nodeSelector"],
         "tolerations": stanza["tolerations"],
         "priorityClassName": "gpu-workload",
-        "resourceClaims": [],
         "resources": stanza["resources"],
         "replicas": 1,
     }

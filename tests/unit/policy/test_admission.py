@@ -140,7 +140,7 @@ def test_what_is_claimed_of_another_driver_is_no_budgets() -> None:
         return an_object("resource.k8s.io/v1", "ResourceClaimTemplate", "x", "llama-swap", spec=spec)
 
     assert judge({"x": claim("gpu.nvidia.com")}, CONFIG) == [
-        "claims: ResourceClaimTemplate llama-swap/x: claims gpu.nvidia.com beside the budgets; claim a seat, or list "
+        "admission: ResourceClaimTemplate llama-swap/x: claims gpu.nvidia.com beside the budgets; remove it, or list "
         "the class under admission.device_classes of the platform's stack if it gives no GPU"
     ]
     assert judge({"x": claim("nic.example.com")}, CONFIG) == []

@@ -41,7 +41,13 @@ def program() -> Program:
     return found | {
         "release": {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "values": {"a": {"b": 1}}},
         "chart": {"apiVersion": "helm.sh/v4", "kind": "Chart", "resources": []},
-        "claim": graphs.claim_template("frigate", "frigate", "2195Mi"),
+        "claim": an_object(
+            "resource.k8s.io/v1",
+            "ResourceClaim",
+            "x",
+            "frigate",
+            spec={"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}},
+        ),
         "list": {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [graphs.deployment("a", "b", 1)]},
         "node": {
             **an_object("v1", "Node", "n", status={"capacity": {GPUMEM: "14k"}}),

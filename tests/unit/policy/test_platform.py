@@ -78,7 +78,6 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         "exempt namespaces have it",
     ),
     "a tenant's quota": (quota(names.SEATS, "immich", **{f"requests.{GPUMEM}": "99999"}), OWN),
-    "a tenant's quota of claims": (quota(names.SEAT_CLAIM_QUOTA, "immich", pods="5"), OWN),
     "a memory pool's quota": (quota("memory-pool-homelab-disposable", "immich", pods="5"), OWN),
     "gpumem for every container": (
         limit_range("llama-swap", "max", **{GPUMEM: "5000"}),
@@ -102,8 +101,6 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         "handler runc shows no container its device, and pods with a budget run under nvidia; write nvidia, or name it "
         "otherwise",
     ),
-    "a seat's class": (device_class("immich-ml.gpumem.viktorbarzin.me"), OWN),
-    "a class named like a seat's": (device_class("gpumem.viktorbarzin.me"), OWN),
     "a class that gives devices for gpumem": (
         device_class("x", extendedResourceName=GPUMEM),
         f"extendedResourceName {GPUMEM} gives other devices for it; remove it: reconcile advertises it",

@@ -1,7 +1,5 @@
 """Tests that the stack prod breaks no rule."""
 
-from typing import Any
-
 import pytest
 
 from stacks import platform, settings
@@ -19,26 +17,6 @@ def test_prod_breaks_no_rule() -> None:
 def test_prod_without_placement_by_device_breaks_no_rule() -> None:
     parts = {name: part for name, part in raw().items() if name != "scheduler"}
     assert judge(declared(parts)) == []
-
-
-def on_nvidias_devices(**scheduler: str) -> dict[str, Any]:
-    without = ("reconcile", "on_demand", "unbudgeted", "gate")
-    parts = {name: part for name, part in raw().items() if name not in without}
-    return parts | {"scheduler": {"placement": "dra", **scheduler}}
-
-
-def test_prod_with_seats_on_nvidias_devices_breaks_no_rule_where_they_are_shared() -> None:
-    assert judge(declared(on_nvidias_devices(consumable_shares="memory"))) == []
-
-
-def test_prod_with_seats_on_nvidias_devices_is_refused_where_each_takes_a_whole_one() -> None:
-    (reported,) = judge(declared(on_nvidias_devices()))
-    assert reported == (
-        "claims: t4: 5 pods with seats, 1 devices: a claim on gpu.nvidia.com takes a whole device unless that driver "
-        "runs with the feature gate ConsumableShares and --consumable-shares=memory; if it does write "
-        "scheduler.consumable_shares: memory, else have fewer seats, raise pools.t4, or write scheduler.placement: "
-        "extender"
-    )
 
 
 def test_prod_on_a_cluster_with_its_namespaces_and_classes_breaks_no_rule() -> None:

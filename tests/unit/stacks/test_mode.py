@@ -127,15 +127,6 @@ def test_the_policy_pack_refuses_caps_that_nothing_would_set() -> None:
     assert judge(declared(changed(*capped, put("admission mode", "enforce")))) == []
 
 
-def test_claims_on_devices_cannot_be_observed() -> None:
-    assert any(
-        "observe is for seats by gpumem" in line
-        for line in refusal(
-            put("mode", "observe"), put("scheduler", {"placement": "dra", "consumable_shares": "memory"})
-        )
-    )
-
-
 def test_the_chart_of_a_stack_that_observes_names_the_parts() -> None:
     chart = seating_chart(settings.parse(changed(put("admission mode", "enforce"))).ledger())
     assert "this stack observes: watchdog, gate, tenants, memory_pools only report" in " ".join(chart.split())

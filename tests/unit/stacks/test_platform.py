@@ -255,13 +255,13 @@ def test_the_scheduler_is_there_before_anything_asks_for_gpumem_and_before_pods_
 
 @pytest.mark.parametrize(
     ("scheduler", "source", "published"),
-    [({"placement": "extender"}, "labels", "true"), (None, "labels", "false"), (None, "slices", "true")],
+    [({}, "labels", "true"), (None, "labels", "false"), (None, "slices", "true")],
 )
 def test_devices_are_published_for_who_places_or_advertises_by_them(
     scheduler: Any, source: str, published: str
 ) -> None:
-    schedules = put("scheduler", scheduler) if scheduler else drop("scheduler")
-    graph = graph_of(changed(schedules, put("pools t4 source", source)))
+    change = drop("scheduler") if scheduler is None else put("scheduler", scheduler)
+    graph = graph_of(changed(change, put("pools t4 source", source)))
     exporter = graph.one("DaemonSet", "exporter-daemon-set")
     assert environment(dict(exporter.inputs))["PUBLISH_DEVICES"] == published
 
@@ -270,18 +270,6 @@ def test_without_a_scheduler_the_device_plugin_chooses() -> None:
     graph = graph_of(changed(drop("scheduler")))
     assert "Scheduler" not in components(graph)
     assert not [policy for policy in graph.all("MutatingAdmissionPolicy") if "schedulerName" in str(policy.inputs)]
-
-
-@pytest.fixture(scope="module")
-def claimed() -> Graph:
-    scheduler = {"placement": "dra", "consumable_shares": "memory"}
-    without = ("reconcile", "on_demand", "unbudgeted", "gate")
-    return graph_of(changed(put("scheduler", scheduler), *map(drop, without)))
-
-
-def test_claims_wait_for_their_tenants_namespaces(claimed: Graph) -> None:
-    template = claimed.one("ResourceClaimTemplate", "claims-frigate-template")
-    assert claimed.depends_on(template, claimed.one("Namespace", "frigate-namespace"))
 
 
 def test_the_quota_of_a_queue_tenant_counts_the_gpus_that_its_queues_hand_out() -> None:

@@ -164,15 +164,11 @@ def test_a_queue_of_worker_clusters_has_no_other_check() -> None:
 ENFORCED = put("pools t4 enforce", "driver")
 
 
-def test_caps_need_a_scheduler_and_no_claims() -> None:
+def test_caps_need_a_scheduler() -> None:
     assert refusal(ENFORCED) == []
     assert refusal(ENFORCED, drop("scheduler")) == [
         "gpu-tenancy:scheduler: is missing though pools.t4.enforce is driver: nobody would choose the devices that a "
         "container is held to its budget on"
-    ]
-    assert refusal(*CLAIMED, ENFORCED) == [
-        "gpu-tenancy:pools.t4.enforce: where seats are claimed (scheduler.placement dra) no container has gpumem; "
-        "remove it"
     ]
 
 
@@ -224,17 +220,6 @@ def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str,
     assert reason in line
 
 
-CLAIMED = (
-    put("scheduler", {"placement": "dra", "consumable_shares": "memory"}),
-    *(drop(part) for part in ("reconcile", "admission", "memory_pools", "on_demand", "unbudgeted", "gate")),
-)
-
-
-def test_claims_are_counted_by_seat_so_that_a_tenant_may_have_them_in_two_pools() -> None:
-    chat = put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100})
-    assert refusal(*CLAIMED, chat) == []
-
-
 @pytest.mark.parametrize("part", ["on_demand", "unbudgeted"])
 def test_whose_pods_look_like_those_that_go_past_a_queue_has_a_tenant_of_its_own(part: str) -> None:
     name = next(iter(raw()[part]))
@@ -259,63 +244,8 @@ def test_who_has_no_seat_may_be_on_record_in_two_pools() -> None:
     assert refusal(put("unbudgeted second", emulator)) == []
 
 
-def test_the_same_memory_is_not_advertised_and_claimed() -> None:
-    memory = {"t4-memory": {"viktorbarzin.me/gpumem": {"nominal": 500}}}
-    told = refusal(
-        CLAIMED[0],
-        *map(drop, ("on_demand", "unbudgeted", "gate")),
-        put("queues flavors t4-memory", {"pool": "t4"}),
-        put("queues cluster_queues memory-cq", {"quotas": memory}),
-    )
-    assert told == [
-        "gpu-tenancy:reconcile: advertises what seats are claimed of (scheduler.placement dra); remove it",
-        "gpu-tenancy:queues.cluster_queues.memory-cq.quotas.t4-memory.viktorbarzin.me/gpumem: no node advertises it "
-        "where seats are claimed (scheduler.placement dra); remove it",
-    ]
-
-
-def test_claimed_seats_need_no_exporter() -> None:
-    assert refusal(*CLAIMED, *(drop(part) for part in ("exporter", "watchdog", "alerts"))) == []
-
-
-def test_a_claim_on_a_seat_is_for_one_device() -> None:
-    assert refusal(*CLAIMED, put("residents frigate devices_per_pod", 2)) == [
-        "gpu-tenancy:residents.frigate.devices_per_pod: must be 1 with scheduler.placement dra, where a pod claims one "
-        "device (got 2); remove it, or write scheduler.placement: extender"
-    ]
-
-
-def test_a_workload_without_a_seat_would_take_a_whole_claimed_device() -> None:
-    emulator = {"tenant": "android-emulator", "pool": "t4", "measured_mib": 100}
-    assert refusal(*CLAIMED, put("unbudgeted", {"emulator": emulator})) == [
-        "gpu-tenancy:unbudgeted.emulator.pool: without a seat it would take a whole device of gpu.nvidia.com, which "
-        "the seats of t4 are claims on (scheduler.placement dra); give emulator a seat, or a node outside the pools"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "told"),
-    [
-        (
-            {"placement": "extender", "consumable_shares": "memory"},
-            "scheduler: consumable_shares: has no use where placement is extender; remove it",
-        ),
-        (
-            {"placement": "dra", "scoring": "best_fit"},
-            "scheduler: scoring: has no use where placement is dra; remove it",
-        ),
-        (
-            {"placement": "dra", "consumable_shares": "unlimited"},
-            "scheduler.consumable_shares: must be one of 'disabled' or 'memory' (got 'unlimited')",
-        ),
-    ],
-)
-def test_a_scheduler_that_cannot_keep_seats_is_refused(scheduler: dict[str, str], told: str) -> None:
-    assert f"gpu-tenancy:{told}" in refusal(put("scheduler", scheduler))
-
-
 def test_a_rule_of_placement_that_nobody_knows_is_refused() -> None:
-    (line,) = refusal(put("scheduler", {"placement": "extender", "scoring": "worst_fit"}))
+    (line,) = refusal(put("scheduler", {"scoring": "worst_fit"}))
     assert line == "gpu-tenancy:scheduler.scoring: must be one of 'best_fit' or 'fragmentation' (got 'worst_fit')"
 
 
@@ -352,7 +282,7 @@ def test_a_pool_of_several_devices_a_node_needs_the_scheduler() -> None:
     changes = (drop("scheduler"), put("pools t4 device_count", 2))
     assert refusal(*changes) == [
         "gpu-tenancy:scheduler: is missing though each node of pools.t4 has 2 devices: nobody would choose a device "
-        "with room for a budget; add scheduler: {placement: extender}"
+        "with room for a budget; add scheduler: {}"
     ]
     assert refusal(drop("scheduler"), put("pools batch device_count", 2)) == [], "its devices are handed out whole"
 

@@ -32,8 +32,6 @@ TAKEN: list[tuple[str, object, str]] = [
     (EXEMPT, ["a", "gpu-tenancy-system"], ".1: is the agents'; remove it, and give what needs the exemption"),
     (CLASSES, ["a.b", "gpu.nvidia.com"], ".1: hands out GPUs, which claims would take beside the ledger"),
     (CLASSES, ["a.b", "mig.nvidia.com"], ".1: hands out GPUs, which claims would take beside the ledger"),
-    (CLASSES, ["gpumem.viktorbarzin.me"], ".0: hands out GPUs, which claims would take beside the ledger"),
-    (CLASSES, ["immich-ml.gpumem.viktorbarzin.me"], ".0: hands out GPUs, which claims would take beside the ledger"),
     (PRIORITIES, ["a", "gpu-workload"], ".1: is that of admission.gpu_priority; remove it"),
     (PRIORITIES, ["tier-2-gpu"], ".0: is that of admission.tenant_priorities.tts; remove it"),
     (PRIORITIES, ["homelab-disposable"], ".0: is that of memory_pools.node-4.disposable.agent-microvm.priority"),

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from tenancy.choices import ConsumableShares, Sharing
+from tenancy.choices import Sharing
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, SeveralPoolsError
 from tenancy.seat_sizes import SeatSizes
@@ -148,38 +147,3 @@ def test_a_ledger_of_another_shape_is_refused_with_every_problem() -> None:
         "price_per_gib_hour, require_cap, reserve_mib, sharing, source, toolkit_version",
         "ledger.pools.0.nodes: must be a whole number (got '2')",
     ]
-
-
-claimed_pools = st.builds(
-    lambda memory, reserve: Pool(
-        name="p", node_selector={"a": "b"}, nodes=1, device_count=1, memory_mib=memory, reserve_mib=reserve
-    ),
-    st.integers(1000, 200_000),
-    st.integers(0, 999),
-)
-
-
-@given(claimed_pools, st.lists(st.integers(1, 100_000), min_size=1, max_size=12), st.integers(0, 100_000))
-def test_claims_that_a_device_holds_leave_it_the_reserve(pool: Pool, budgets: list[int], larger_mib: int) -> None:
-    """Kubernetes' allocator may use all memory of a device for ResourceClaims."""
-    seats = tuple(Seat(name=f"s{n}", tenant="t", pool="p", gpumem_mib=mib) for n, mib in enumerate(budgets))
-    ledger = Ledger(domain="x.y", pools=(pool,), seats=seats, claimed=ConsumableShares.MEMORY)
-    device_mib, claimed, promised = pool.memory_mib + larger_mib, 0, 0
-    for seat in seats:
-        if claimed + ledger.claim_mib(seat) <= device_mib:
-            claimed += ledger.claim_mib(seat)
-            promised += seat.gpumem_mib
-    assert promised <= device_mib - pool.reserve_mib
-    assert all(ledger.claim_mib(seat) >= seat.gpumem_mib for seat in seats)
-
-
-def test_a_pod_takes_its_budget_or_its_claim_or_a_whole_device() -> None:
-    pool = Pool(name="p", node_selector={}, nodes=1, device_count=1, memory_mib=1000, reserve_mib=100)
-    seat = Seat(name="s", tenant="t", pool="p", gpumem_mib=450)
-    budgets = Ledger(domain="x.y", pools=(pool,), seats=(seat,))
-    shared = replace(budgets, claimed=ConsumableShares.MEMORY)
-    alone = replace(budgets, claimed=ConsumableShares.DISABLED)
-    taken = [(each.taken_mib(seat), each.device_room_mib(pool)) for each in (budgets, shared, alone)]
-    assert taken == [(450, 900), (500, 1000), (1000, 1000)]
-    assert "claimed" not in budgets.to_data()
-    assert Ledger.from_data(shared.to_data()) == shared

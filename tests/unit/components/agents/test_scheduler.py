@@ -11,14 +11,13 @@ from agents.extender.cache.cache import Cache
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import ExporterSpec
 from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
-from tenancy.choices import PlacementMode
 from tenancy.devices.allocate import MemoryRequest
 from tests.support.devices import inventory
 from tests.support.engine import Graph
 from tests.support.given import CLUSTER, CODE, LEDGER, PROMETHEUS, SCRAPED, SYSTEM, declared, pod
 
 ARGS = SchedulerArgs(
-    spec=SchedulerSpec(placement=PlacementMode.EXTENDER, image="mirror.example/kube-scheduler:v1.37.1"),
+    spec=SchedulerSpec(image="mirror.example/kube-scheduler:v1.37.1"),
     cluster=CLUSTER,
     code=CODE,
     ledger=LEDGER,

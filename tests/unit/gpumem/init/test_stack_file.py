@@ -186,7 +186,7 @@ def test_a_whole_device_is_the_budget_of_the_pod_that_has_it_alone(tmp_path: Pat
     )
     found = values(proposed(cluster), tmp_path)
     assert found["residents"]["llm"] == {"tenant": "chat", "pool": "l4", "gpumem_mib": 21100, "replicas": 2}
-    assert found["scheduler"] == {"placement": "extender", "image": "registry.k8s.io/kube-scheduler:v1.36.3"}
+    assert found["scheduler"] == {"image": "registry.k8s.io/kube-scheduler:v1.36.3"}
 
 
 def test_pods_with_two_gpus_have_a_seat_of_two_devices_of_one_node(tmp_path: Path) -> None:

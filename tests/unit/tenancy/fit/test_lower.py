@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from tenancy.choices import ConsumableShares
 from tenancy.fit.lower import NodesNeeded, lower_budgets, nodes_needed, obstacle
 from tenancy.fit.smallest_change import SmallestChange, Wanted, least_mib
 from tenancy.ledger import Seat
@@ -98,12 +97,6 @@ def test_the_search_for_an_order_has_no_limit_of_seats(full: int) -> None:
     sizes = [14_000] * full + [5000, 5000, 4000, 8000, 3000, 3000]
     seats = tuple(Seat(name=f"s{n}", tenant="t", pool="t4", gpumem_mib=mib) for n, mib in enumerate(sizes))
     assert lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool) == SmallestChange()
-
-
-def test_a_claims_part_of_the_reserve_counts() -> None:
-    pool = replace(T4, nodes=1, device_count=2, floor_mib=0)
-    ledger = replace(LEDGER, pools=(pool,), claimed=ConsumableShares.DISABLED)
-    assert lower_budgets(ledger, pool).changes is None
 
 
 def test_where_the_search_ends_before_it_finds_any_there_is_no_plan() -> None:
