@@ -8,6 +8,7 @@ from components.base.identity import RoleRef, binding_manifest
 from components.readers import operator_role
 from tenancy import names
 from tests.support.e2e import plugin
+from tests.support.e2e.access import await_right
 from tests.support.e2e.server import NAMESPACES, ApiServer
 from tests.support.kubectl import LEDGER_OF_PROD, SYSTEM
 
@@ -48,6 +49,7 @@ def test_an_operator_sees_the_agents_events_and_the_journals(server: ApiServer) 
     subject = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": OPERATOR}
     server.apply(role, "clusterroles")
     server.apply(binding_manifest("operator", {}, RoleRef(names.OPERATOR), [subject]), "clusterrolebindings")
+    await_right(server.api, OPERATOR, "list", "pods")
 
     found = plugin.shown(server.kubeconfig, "changes", "--since", "99999h", "--pool", "t4", "--as", OPERATOR)
     assert [(each["source"], each["name"], each["text"]) for each in found["changes"]] == [

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tenancy import names
+from tests.support.e2e.access import await_right
 from tests.support.e2e.admitted import (
     DEVICE,
     GPU,
@@ -248,6 +249,7 @@ def cluster_role_binding(server: ApiServer) -> None:
         },
         "clusterrolebindings",
     )
+    await_right(server.api, ACCOUNT, "create", "pods/binding", namespace="immich")
 
 
 def test_another_scheduler_by_its_name_gets_no_pod_with_a_budget(cluster: ApiServer) -> None:

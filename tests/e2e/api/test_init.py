@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.e2e import given_world
+from tests.support.e2e.access import await_right
 from tests.support.e2e.plugin import environ
 from tests.support.e2e.rollout import PATIENCE_SECONDS
 from tests.support.e2e.server import ApiServer
@@ -110,6 +111,7 @@ def test_an_account_that_may_only_list_is_enough(server: ApiServer, tmp_path: Pa
     binding = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "subjects": [subject], **metadata}
     reference = {"apiGroup": rbac, "kind": "ClusterRole", "name": name}
     server.apply({**binding, "roleRef": reference}, "clusterrolebindings")
+    await_right(server.api, name, "list", "nodes")
     done = gpumem(server, tmp_path, "init", "--stack", "mine", "-o", "json", "--as", name)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["proposal"]["unknown"] == []

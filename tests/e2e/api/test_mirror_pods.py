@@ -21,7 +21,7 @@ MERGE = "application/merge-patch+json"
 def cluster(server: ApiServer) -> ApiServer:
     put_into_force(server, drop("scheduler"))
     let_edit(server, "immich")
-    eventually(lambda: posted(server, forged(server)).refusal is not None, "a tenant's mirror is refused")
+    eventually(lambda: ONLY_KUBELETS in str(posted(server, forged(server)).refusal), "a tenant's mirror is refused")
     return server
 
 

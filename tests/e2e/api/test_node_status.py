@@ -33,8 +33,9 @@ def cluster(server: ApiServer) -> ApiServer:
         server.apply(binding(policy), "validatingadmissionpolicybindings")
     forbidden = both({NAMES.gpumem: "1", "cpu": "9"})
     eventually(
-        lambda: all(patch(server, forbidden, user=user).refusal for user in (RECONCILE, WATCHDOG)),
+        lambda: all(patch(server, forbidden, user=user).code == 422 for user in (RECONCILE, WATCHDOG)),
         "both policies are in force",
+        lambda: [patch(server, forbidden, user=user) for user in (RECONCILE, WATCHDOG)],
     )
     return server
 

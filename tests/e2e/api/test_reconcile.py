@@ -22,9 +22,10 @@ from tenancy import names
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
+from tests.support.e2e.access import await_right
 from tests.support.e2e.proxy import Fault, Proxy, proxied
 from tests.support.e2e.rollout import becomes, eventually
-from tests.support.e2e.server import ApiServer
+from tests.support.e2e.server import RECONCILE, ApiServer
 from tests.support.nvidia_slices import Gpu, nvidia_slice
 from toolchain.cluster.paths import Folder
 
@@ -65,6 +66,7 @@ def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path
     server.create(f"{own}/configmaps", ledger_config_map(ledger, SYSTEM, advertised=True))
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
     token = server.api.create(f"{own}/serviceaccounts/{names.RECONCILE}/token", request)
+    await_right(server.api, RECONCILE, "patch", "nodes/status")
     mount = tmp_path_factory.mktemp("account")
     (mount / names.AGENTS_KEY).write_bytes(code.content)
     (mount / "token").write_text(token["status"]["token"])
@@ -93,6 +95,7 @@ def by_slices(node: ApiServer) -> Iterator[ApiServer]:
     path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{names.RECONCILE}"
     role = node.request("GET", path).body
     node.api.patch(path, {"rules": identity.role(reconcile_identity(ledger), None)["rules"]})
+    await_right(node.api, RECONCILE, "list", "resourceslices", group="resource.k8s.io")
     stored = node.request("GET", LEDGER).body["data"]
     node.api.patch(LEDGER, {"data": ledger_config_map(ledger, SYSTEM, advertised=True)["data"]})
     node.api.patch(NODE, {"metadata": {"labels": dict.fromkeys((LABEL_GPU_MEMORY, LABEL_GPU_COUNT))}})

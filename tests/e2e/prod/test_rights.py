@@ -6,6 +6,7 @@ import pytest
 
 from policy.rules.rbac import ALLOWED, Grant
 from tenancy import names
+from tests.support.e2e.access import may
 from tests.support.e2e.rollout import SYSTEM, Object, Rollout
 
 NODES = names.node_agent_namespace(SYSTEM)
@@ -124,7 +125,7 @@ def test_kueue_may_not_touch_what_holds_the_tenants(prod: Rollout, verb: str, gr
     user = f"system:serviceaccount:{namespace}:{account}"
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     for where in (SYSTEM, "team-a", "immich"):
-        assert not may(prod, user, groups, (verb, group, resource), where)
+        assert not may(prod.cluster.api, user, verb, resource, group=group, namespace=where, groups=groups)
 
 
 PEOPLE = {
@@ -153,19 +154,6 @@ PEOPLE = {
 def test_the_people_of_a_tenant_edit_their_namespace_and_not_what_holds_it(
     prod: Rollout, verb: str, group: str, resource: str, where: str
 ) -> None:
-    allowed = may(prod, "anna", ["team-a", "system:authenticated"], (verb, group, resource), where)
+    groups = ["team-a", "system:authenticated"]
+    allowed = may(prod.cluster.api, "anna", verb, resource, group=group, namespace=where, groups=groups)
     assert allowed is PEOPLE[verb, group, resource, where]
-
-
-def may(prod: Rollout, user: str, groups: list[str], what: tuple[str, str, str], where: str) -> bool:
-    verb, group, resource = what
-    kind, _, subresource = resource.partition("/")
-    attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "namespace": where}
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": user, "groups": groups, "resourceAttributes": attributes},
-    }
-    answer = prod.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    assert answer.refusal is None, answer.refusal
-    return bool(answer.body["status"]["allowed"])

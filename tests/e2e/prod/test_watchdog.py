@@ -12,6 +12,7 @@ import pytest
 from tenancy import names
 from tests.support.curves import T4_MIB, Use, answer
 from tests.support.e2e import plugin
+from tests.support.e2e.access import may
 from tests.support.e2e.agents import give, start
 from tests.support.e2e.rollout import (
     GPUMEM,
@@ -224,6 +225,9 @@ def test_without_the_right_to_evict_in_one_namespace_a_run_reports_it_on_the_pod
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/immich/rolebindings/{names.WATCHDOG}"
     binding = card.prod.get(path)
     assert card.prod.delete(path).refusal is None
+    account = f"system:serviceaccount:{SYSTEM}:{names.WATCHDOG}"
+    right = (account, "create", "pods/eviction")
+    becomes(lambda: may(card.prod.cluster.api, *right, namespace="immich"), False, "the right is taken away")
     uid = card.runs_away("immich", "immich-ml")
     powerless = start(card.prod, names.WATCHDOG, RUN_SECONDS=ALONE_SECONDS)
     assert eventually(lambda: last_words(card.prod, powerless), "the run ends") == "succeeded"

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
+from tests.support.e2e.access import await_right
 from tests.support.e2e.apart import LOCALHOST, apart
 from tests.support.e2e.rollout import eventually
 from toolchain.cluster import certificates, kubeconfig
@@ -150,6 +151,7 @@ def administrator(api: ClusterApi, account: str) -> str:
     administrator = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
     subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
     api.create(BINDINGS, {"metadata": {"name": name}, "roleRef": administrator, "subjects": [subject]})
+    await_right(api, account, "get", "secrets")
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}}
     made = api.create(f"{accounts}/{name}/token", {**request, "spec": {"expirationSeconds": TOKEN_SECONDS}})
     return str(made["status"]["token"])

@@ -2,6 +2,7 @@
 aggregates `edit` here.
 """
 
+from tests.support.e2e.access import await_right
 from tests.support.e2e.server import ApiServer
 
 TENANT = "tenant"
@@ -21,6 +22,7 @@ def let_edit(server: ApiServer, namespace: str) -> None:
                 "subjects": [{"apiGroup": _GROUP, "kind": "User", "name": TENANT}],
             },
         )
+    await_right(server.api, TENANT, "list", "pods", namespace=namespace)
 
 
 def may_write(server: ApiServer, user: str, resources: list[str], group: str) -> None:
@@ -36,3 +38,4 @@ def may_write(server: ApiServer, user: str, resources: list[str], group: str) ->
     }
     server.apply(role, "clusterroles")
     server.apply(bound, "clusterrolebindings")
+    await_right(server.api, user, "create", resources[0], group=group)
