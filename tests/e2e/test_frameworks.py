@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +41,7 @@ from tests.support.e2e.rollout import (
     job_pods,
     jobs,
     pods,
+    quotas_in_use,
     submit,
     workload,
 )
@@ -47,7 +49,7 @@ from tests.support.given import CLUSTER, CODE
 from tests.support.healthy import ARGS
 from tests.support.queued_work import IMAGE, RUNTIME, Manifest, path, template, work
 from toolchain.cluster import cluster, paths, simulated
-from toolchain.cluster.api import MERGE
+from toolchain.cluster.api import MERGE, NOT_FOUND, ApiAnswer
 from toolchain.cluster.extent import Extent
 
 TEAM, OTHERS = "team-a", "team-b"
@@ -115,7 +117,8 @@ def queue(stack: Rollout) -> Iterator[None]:
         stack.delete(jobs(OTHERS, found["metadata"]["name"]))
 
     def left() -> list[Object]:
-        return [each for team in (TEAM, OTHERS) for each in (*workloads(stack, team), *stack.items(pods(team)))]
+        found = [(*workloads(stack, team), *stack.items(pods(team))) for team in (TEAM, OTHERS)]
+        return [*chain.from_iterable(found), *quotas_in_use(stack, TEAM), *quotas_in_use(stack, OTHERS)]
 
     eventually(lambda: not left(), "the queues are empty", left)
 
@@ -165,7 +168,7 @@ def test_work_waits_is_admitted_is_preempted_and_resumes(stack: Rollout, framewo
     assert counted(stack) == expected
     assert gpu_pods(stack, TEAM) == []
     target = f"{FRAMEWORKS[framework].kind.lower()}/work"
-    assert plugin.reasons(stack.cluster.kubeconfig, target, TEAM) == ["queue"]
+    becomes(lambda: plugin.reasons(stack.cluster.kubeconfig, target, TEAM), ["queue"], "the plugin says why")
 
     complete(stack, OTHERS, "first")
     becomes(lambda: running(stack), whole, "it runs")
@@ -378,7 +381,15 @@ def test_a_gpu_pod_beside_the_queue_waits_at_kueues_gate_or_is_denied(stack: Rol
     made = stack.create(path(FrameworkName.RAY_CLUSTER), of_low_priority(FrameworkName.RAY_CLUSTER)).body
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "work", "uid": made["metadata"]["uid"]}
     owned = {**bare, "metadata": {"name": "bare", "ownerReferences": [{**owner, "controller": True}]}}
-    denied = stack.create(f"{pods(TEAM)}?dryRun=All", owned)
+
+    def answer() -> ApiAnswer:
+        return stack.create(f"{pods(TEAM)}?dryRun=All", owned)
+
+    def judged() -> ApiAnswer | None:
+        found = answer()
+        return None if found.code == NOT_FOUND else found
+
+    denied = eventually(judged, "Kueue's webhook has the RayCluster in its cache", answer)
     assert "GPUs of this namespace are handed out by its queue" in (denied.refusal or ""), denied
 
 

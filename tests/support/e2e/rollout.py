@@ -225,6 +225,12 @@ def submit(prod: Rollout, team: str, manifest: Object) -> str:
     return str(manifest["metadata"]["name"])
 
 
+def quotas_in_use(prod: Rollout, namespace: str) -> list[Object]:
+    """Returns the amounts in use of each quota that is in use. A quota counts a pod until some time after its end."""
+    found = (each["status"].get("used", {}) for each in prod.items(f"/api/v1/namespaces/{namespace}/resourcequotas"))
+    return [used for used in found if set(used.values()) - {"0"}]
+
+
 def job_pods(prod: Rollout, namespace: str, name: str) -> list[Object]:
     return prod.items(f"{pods(namespace)}?labelSelector=batch.kubernetes.io%2Fjob-name%3D{name}")
 
