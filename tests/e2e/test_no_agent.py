@@ -19,7 +19,7 @@ from components.base.zipapp import build, build_for_nodes
 from tenancy import names
 from tests.support.e2e.lab import NAMESPACES, Lab
 from tests.support.e2e.remains import left_behind
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, eventually, pods
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, becomes, eventually, pods
 from tests.support.prod import raw
 from toolchain.cluster import cluster, image
 from toolchain.cluster.cluster import HeldCluster
@@ -187,5 +187,5 @@ def test_destroy_without_a_node_removes_the_gpumem_itself_and_leaves_nothing(lab
     assert f"\nremoves {GPUMEM} without an agent from 1 of the nodes\n" in said
     assert "Unschedulable: 0/6 nodes are available: " in said
     assert advertised(lab) == set()
-    assert left_behind(Rollout(lab.cluster, lab.space)) == set()
+    becomes(lambda: left_behind(Rollout(lab.cluster, lab.space)), set(), "all is gone")
     assert lab.resources() == 0

@@ -270,7 +270,7 @@ def test_a_job_waits_for_a_node_that_the_autoscaler_adds(stack: Rollout) -> None
 
     assert (state_of_check(stack, "train"), nodes_of(stack, "train")) == ("Pending", [])
     assert stack.get(jobs(TEAM, "train"))["spec"]["suspend"] is True
-    assert plugin.reasons(stack.cluster.kubeconfig, "job/train", TEAM) == ["check"]
+    becomes(lambda: plugin.reasons(stack.cluster.kubeconfig, "job/train", TEAM), ["check"], "the plugin says why")
     autoscaler.provide(request, "elastic", LABELS, {GPU: "1"})
     await_running(stack, TEAM, "train")
     (pod,) = job_pods(stack, TEAM, "train")
@@ -290,5 +290,8 @@ def test_a_job_whose_nodes_are_refused_is_tried_again_and_then_given_up(stack: R
     autoscaler.refuse(second)
     eventually(lambda: workload(stack, TEAM, "train")["spec"]["active"] is False, "Kueue gives the Job up")
     assert (stack.get(jobs(TEAM, "train"))["spec"]["suspend"], nodes_of(stack, "train")) == (True, [])
-    answer = plugin.shown(stack.cluster.kubeconfig, "why", "job/train", "-n", TEAM)["answers"][0]
-    assert (answer["reason"], NOT_FOUND in answer["text"]) == ("deactivated", True)
+
+    def answer() -> Object:
+        return dict(plugin.shown(stack.cluster.kubeconfig, "why", "job/train", "-n", TEAM)["answers"][0])
+
+    becomes(lambda: (answer()["reason"], NOT_FOUND in answer()["text"]), ("deactivated", True), "the plugin says why")

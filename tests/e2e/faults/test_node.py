@@ -106,7 +106,7 @@ def test_a_pod_with_gpu_memory_outlives_its_kubelet(real_gpu_node: Rollout, regi
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["phase"] == "Running"
     assert container_ids(after) == container_ids(before)
-    assert advertised(prod) == ("14k", "14k")
+    becomes(lambda: advertised(prod), ("14k", "14k"), "the node is advertised")
 
 
 def test_a_pod_with_gpu_memory_outlives_its_nodes_object(real_gpu_node: Rollout) -> None:

@@ -91,9 +91,13 @@ def test_who_counts_the_whole_device_that_a_queue_handed_out(used: Rollout) -> N
 
 def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> None:
     eventually(lambda: "quota" in reasons(used, "deployment/immich-ml", "immich"), "the second replica is refused")
-    assert reasons(used, "deployment/tts", "tts") == ["gate"]
-    (answer,) = shown(used, "why", "job/gpumem-second", "-n", "team-b")["answers"]
-    assert (answer["reason"], answer["text"]) == ("queue", "ClusterQueue gpu-cq: 0 of 1 waiting are before it")
+    becomes(lambda: reasons(used, "deployment/tts", "tts"), ["gate"], "the plugin says why tts does not run")
+
+    def second() -> list[tuple[str, str]]:
+        found = shown(used, "why", "job/gpumem-second", "-n", "team-b")["answers"]
+        return [(answer["reason"], answer["text"]) for answer in found]
+
+    becomes(second, [("queue", "ClusterQueue gpu-cq: 0 of 1 waiting are before it")], "the plugin says why it waits")
     assert plugin.gpumem(used.cluster.kubeconfig, "why", "job/gpumem-second", "-n", "team-b").returncode == 3
 
 

@@ -11,7 +11,7 @@ from tests.support.e2e.bucket import bucket
 from tests.support.e2e.interrupting import advertise_jobs, is_creating, kill_amid
 from tests.support.e2e.killed_rollouts import KilledRollouts
 from tests.support.e2e.remains import left_behind
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, becomes
 
 TENANTS = 10
 INSTALLS = "/api/v1/namespaces/kueue-system/secrets?labelSelector=owner%3Dhelm%2Cstatus%3Dpending-install"
@@ -28,7 +28,7 @@ def test_destroy_leaves_nothing_after_an_up_that_was_killed_amid_kueues_install(
     assert "\n  Release kueue-system/kueue: half installed, so removed\n" in said
     assert said.endswith("\nprod: unlocked\n")
     stack.destroy()
-    assert left_behind(stack) == set()
+    becomes(lambda: left_behind(stack), set(), "all is gone")
 
 
 def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_reconcile_job_ran(stack: Rollout) -> None:

@@ -175,7 +175,7 @@ def test_one_of_two_watchdogs_recycles_the_runaway_and_its_neighbour_stays(card:
     assert note.startswith("evicted because GPU 0 of k8s-node1 has 610 MiB free, its floor is 1536, and immich/immich-")
     recycled = (event["regarding"] for event in card.prod.events("immich", names.EVENT_RECYCLED))
     (pod,) = {each["name"] for each in recycled if each["uid"] == uid}
-    assert plugin.reasons(card.prod.cluster.kubeconfig, pod, "immich") == ["recycled"]
+    becomes(lambda: plugin.reasons(card.prod.cluster.kubeconfig, pod, "immich"), ["recycled"], "the plugin says why")
     assert card.pod("frigate", "frigate") == neighbour
     for run in runs:
         assert eventually(lambda run=run: last_words(card.prod, run), f"{run} ends") == "succeeded"
