@@ -59,19 +59,32 @@ def succeeds(prod: Rollout, name: str) -> None:
 
 @contextmanager
 def without_runs(prod: Rollout, agent: str) -> Iterator[None]:
+    """A Job of the CronJob can appear after the suspension, and before its name is in the status of the CronJob."""
     cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
 
-    def suspend(suspended: bool) -> None:
-        prod.cluster.api.patch(cron_job, {"spec": {"suspend": suspended}})
+    def suspend(suspended: bool) -> Object:
+        return prod.cluster.api.patch(cron_job, {"spec": {"suspend": suspended}})
 
-    suspend(True)
+    uid = suspend(True)["metadata"]["uid"]
+
+    def deleted() -> list[str]:
+        found = [job["metadata"]["name"] for job in prod.items(jobs(SYSTEM)) if is_under_way(job, uid)]
+        for name in found:
+            prod.delete(jobs(SYSTEM, name))
+        return found
+
     try:
-        for run in prod.get(cron_job)["status"].get("active", []):
-            prod.delete(jobs(SYSTEM, run["name"]))
-        eventually(lambda: not pods_of(prod, agent), "no run is under way")
+        eventually(
+            lambda: not deleted() and not pods_of(prod, agent), "no run is under way", lambda: pods_of(prod, agent)
+        )
         yield
     finally:
         suspend(False)
+
+
+def is_under_way(job: Object, owner: str) -> bool:
+    is_over = condition(job, "Complete") or condition(job, "Failed")
+    return not is_over and any(each["uid"] == owner for each in job["metadata"].get("ownerReferences", ()))
 
 
 def forget_nodes(prod: Rollout) -> None:
