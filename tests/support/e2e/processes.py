@@ -2,13 +2,10 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.e2e.rollout import eventually
-
-LONGEST_END_SECONDS, TRIES = 2.0, 5
 
 
 def lives(pid: int) -> bool:
@@ -18,13 +15,15 @@ def lives(pid: int) -> bool:
         return False
 
 
-def assert_ends_in_time_by_sigterm(find: Callable[[], int | None], what: str) -> None:
-    seconds: list[float] = []
-    while not seconds or (min(seconds) >= LONGEST_END_SECONDS and len(seconds) < TRIES):
-        pid = eventually(find, f"{what} runs")
-        began = time.monotonic()
-        os.kill(pid, signal.SIGTERM)
-        eventually(lambda pid=pid: not lives(pid), f"{what} has ended", pause_seconds=0.1)
-        seconds.append(time.monotonic() - began)
-    print(f"{what} ended after {seconds[-1]:.2f} s")
-    assert min(seconds) < LONGEST_END_SECONDS, seconds
+def end_by_sigterm(find: Callable[[], int], what: str) -> None:
+    """Sends SIGTERM as soon as the process has installed its handler, and waits for the end of the process."""
+
+    def listening() -> int | None:
+        pid = find()
+        status = Path(f"/proc/{pid}/status").read_text()
+        (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return pid if int(caught, 16) >> (signal.SIGTERM - 1) & 1 else None
+
+    pid = eventually(listening, f"{what} runs")
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not lives(pid), f"{what} has ended", pause_seconds=0.1)
