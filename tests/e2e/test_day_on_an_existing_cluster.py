@@ -15,7 +15,7 @@ from tests.support.e2e.history import history
 from tests.support.e2e.interrupted_stack import InterruptedStack
 from tests.support.e2e.lab import Lab
 from tests.support.e2e.records_world import USE_MIB, World, namespace_of, records_world
-from tests.support.e2e.rollout import eventually
+from tests.support.e2e.rollout import becomes, eventually
 from tests.support.given_clusters import GPU
 from toolchain.cluster.api import MERGE
 from toolchain.cluster.cluster import HeldCluster
@@ -91,16 +91,20 @@ def test_a_day_from_the_records_cluster_to_a_stack_that_enforces_and_back(world:
         lambda: "reaches a GPU without a budget" in str(world.created("frigate", {GPU: "1"}).refusal),
         "a pod without a budget is denied",
     )
-    world.restart("tts")
-    assert world.stamped("tts") == ("tier-2-gpu", False)
+
+    def restarted() -> tuple[str | None, bool]:
+        world.restart("tts")
+        return world.stamped("tts")
+
+    becomes(restarted, ("tier-2-gpu", False), "the policies of the stack stamp")
 
     running = world.pods()
     said = lab.succeed("destroy")
     assert "\nmine leaves namespaces android-emulator, frigate, immich, llama-swap, nvidia, portal-stt, tts, " in said
     assert "\nmine leaves 7 pods (" in said
-    assert before.changes(world.snapshot(pods=before.pods)) == []
+    becomes(lambda: before.changes(world.snapshot(pods=before.pods)), [], "all is as it was before the stack")
     assert world.pods() == running
-    eventually(lambda: world.stamp("immich", {GPU: "1"}) == ("gpu-workload", True), "the stand-in stamps again")
+    becomes(lambda: world.stamp("immich", {GPU: "1"}), ("gpu-workload", True), "the stand-in stamps again")
     world.limit("tts", {GPU: "1", GPUMEM: None})
     assert world.stamped("tts") == ("tier-2-gpu", True)
 
@@ -114,7 +118,7 @@ def test_nothing_is_lost_if_up_is_killed_at_random_moments_before_destroy(world:
         assert world.pods() == before.pods
     done = lab.space.run(*lab.space.engine("destroy", "mine"), cwd=lab.space.project, **lab.kubeconfig)
     assert done.code == 0, done.text
-    assert before.changes(world.snapshot()) == []
+    becomes(lambda: before.changes(world.snapshot()), [], "all is as it was before the stack")
 
 
 def test_the_files_of_a_claim_are_deleted_with_the_claim(world: World) -> None:

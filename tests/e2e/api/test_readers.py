@@ -7,6 +7,7 @@ import pytest
 
 from components.readers import binding, viewer_role
 from tenancy import names
+from tests.support.e2e.admitted import await_policies
 from tests.support.e2e.plugin import gpumem
 from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
@@ -19,6 +20,7 @@ VIEWERS = "team-immich"
 
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
+    await_policies(server)  # Without this, the API server could judge the pods by policies that are deleted already.
     for name in ("immich", "llama-swap", SYSTEM):
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
     data = {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())}

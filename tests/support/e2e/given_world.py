@@ -1,5 +1,6 @@
 """Writes the objects of a cluster without gpu-tenancy to a real API server."""
 
+from tests.support.e2e.admitted import await_policies
 from tests.support.e2e.server import NAMESPACES, ApiServer
 from tests.support.given_clusters import Cluster, Object
 
@@ -7,6 +8,7 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 
 def write(server: ApiServer, cluster: Cluster) -> None:
+    await_policies(server)  # Without this, the API server could judge the pods by policies that are deleted already.
     for found in cluster.priorities:
         server.apply({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **found}, "priorityclasses")
     for found in cluster.runtime_classes:
