@@ -3,7 +3,6 @@
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -12,18 +11,14 @@ import pytest
 from tenancy import names
 from tenancy.ledger import Seat
 from tenancy.units import MIB
-from tests.support.e2e.extending import NAMES, POOL, TENANT, Bench, placement, quantile
+from tests.support.e2e.extending import NAMES, POOL, TENANT, Bench, placement
 from tests.support.e2e.proxy import Fault, Proxy, proxied
-from tests.support.e2e.rollout import becomes, eventually
+from tests.support.e2e.rollout import PATIENCE_SECONDS, becomes, eventually
 from tests.support.e2e.scheduler_pod import SchedulerPod
 from toolchain.cluster.cluster import HeldCluster
 
 # The MiB of the four devices on the node of record 0003.
 UNLIKE = (12207, 8138, 4069, 16276)
-# kube-scheduler itself would retry after five minutes.
-RETRY_SECONDS = 150
-# A burst takes 3 to 6 s. The test takes the shortest of several bursts, because a busy machine is slow.
-BURST_SECONDS, BURSTS = 30, 3
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +94,7 @@ def test_a_pod_with_two_devices_gets_different_devices_of_one_node_or_waits(
     assert sorted(annotations[NAMES.device_uuid].split(",")) == ["GPU-cards-0-0", "GPU-cards-0-1"]
     assert annotations[NAMES.device_mib] == "8138"
     placed.create("second", 12000, devices=2, node="cards-0")
-    message = eventually(lambda: placed.waits("second"), "the pod waits")
-    assert "has 1 of 2 GPUs with 12000 MiB free" in message
+    placed.await_refused("second", "has 1 of 2 GPUs with 12000 MiB free")
     placed.assert_nothing_is_overfull()
 
 
@@ -120,31 +114,13 @@ def test_two_seats_on_the_same_two_devices_run_at_the_same_time(placed: Bench, s
     placed.remove_node("twin")
 
 
-def test_a_hundred_pods_to_one_node_are_placed_within_seconds(placed: Bench, scheduler: SchedulerPod) -> None:
-    burst = [f"burst-{number}" for number in range(100)]
-    seconds: list[float] = []
-    while not seconds or (min(seconds) >= BURST_SECONDS and len(seconds) < BURSTS):
-        placed.clear()
-        started = time.monotonic()
-        placed.create_all(dict.fromkeys(burst, 300), node="cards-0")
-        placed.await_bound(*burst)
-        seconds.append(time.monotonic() - started)
-        placed.assert_nothing_is_overfull()
-    for verb in ("filter", "bind"):
-        p50, p99 = (quantile(scheduler.samples(), verb, share) * 1000 for share in (0.5, 0.99))
-        print(f"{verb}: p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-    print(f"100 pods: {min(seconds):.1f} s")
-    assert min(seconds) < BURST_SECONDS, seconds
-
-
 def test_a_pod_that_the_nodes_sum_would_take_waits_for_a_device(placed: Bench, scheduler: SchedulerPod) -> None:
     placed.create("half", 8138, node="cards-0")
     placed.await_bound("half")
     placed.create("whole", 16276, node="cards-0")
     placed.await_bound("whole")
     placed.create("late", 12300, node="cards-0")  # Two devices together have 16,276 MiB free.
-    message = eventually(lambda: placed.waits("late"), "the pod waits")
-    assert "its largest GPU has 12207 MiB free, not 12300" in message
+    placed.await_refused("late", "its largest GPU has 12207 MiB free, not 12300")
 
 
 def test_of_two_nodes_with_room_the_device_decides(placed: Bench, scheduler: SchedulerPod) -> None:
@@ -179,7 +155,7 @@ def test_freed_memory_is_kept_even_if_kube_scheduler_knows_of_the_end_before_the
     proxy.flows.clear()
     placed.release("victim")
     becomes(lambda: "nominatedNodeName" in placed.pod("urgent")["status"], False, "the nomination is taken away")
-    assert "its largest GPU has 0 MiB free" in placed.waits("urgent")
+    placed.await_refused("urgent", "its largest GPU has 0 MiB free")
     proxy.flows.set()
     placed.create("thief", 15000, node="cards-0", priorityClassName="low")  # kube-scheduler tries new pods first.
     placed.await_bound("urgent")
@@ -241,24 +217,21 @@ def test_nobody_is_evicted_for_a_pod_that_would_still_fit_on_no_device(placed: B
     assert {"large", "a", "b", "c"} <= {found["metadata"]["name"] for found in placed.bound()}
 
 
-def test_a_pod_that_was_refused_just_before_memory_is_released_is_placed_within_seconds(
+def test_a_pod_that_was_refused_just_before_memory_is_released_is_placed(
     placed: Bench, scheduler: SchedulerPod
 ) -> None:
+    """kube-scheduler itself would retry after five minutes, which is longer than the test waits."""
     for turn in range(3):
         placed.create(f"first-{turn}", 16276, node="cards-0")
         placed.await_bound(f"first-{turn}")
         placed.create(f"second-{turn}", 16276, node="cards-0")
         eventually(lambda turn=turn: placed.waits(f"second-{turn}"), "the second waits")
         placed.delete(f"first-{turn}")
-        started = time.monotonic()
         placed.await_bound(f"second-{turn}")
-        assert time.monotonic() - started < RETRY_SECONDS
         placed.clear()
 
 
-def test_memory_that_no_event_of_the_cluster_releases_is_given_out_within_seconds(
-    placed: Bench, scheduler: SchedulerPod
-) -> None:
+def test_memory_that_no_event_of_the_cluster_releases_is_given_out(placed: Bench, scheduler: SchedulerPod) -> None:
     placed.set_ledger(replace(POOL, reserve_mib=16000))
     eventually(lambda: offered_mib(scheduler, "cards-0", "3") == 276, "the extender has seen it")
     placed.create("large", 16276, node="cards-0")
@@ -266,9 +239,7 @@ def test_memory_that_no_event_of_the_cluster_releases_is_given_out_within_second
     placed.create("witness", 200, node="cards-1")  # The device of this node has 276 MiB left.
     placed.await_bound("witness")
     placed.set_ledger(POOL)
-    started = time.monotonic()
     placed.await_bound("large")
-    assert time.monotonic() - started < RETRY_SECONDS
 
 
 def test_pods_that_arrive_in_an_unlucky_order_leave_the_device_of_an_absent_seat(
@@ -284,13 +255,13 @@ def test_pods_that_arrive_in_an_unlucky_order_leave_the_device_of_an_absent_seat
         placed.await_bound(name)
     assert annotations_of(placed, "seat-4000")[NAMES.device_index] == "2"
     placed.create("no-seat", 300, node="cards-3")
-    assert names.REFUSED_AS_KEPT in eventually(lambda: placed.waits("no-seat"), "the pod waits")
+    placed.await_refused("no-seat", names.REFUSED_AS_KEPT)
     placed.delete("no-seat")  # Otherwise this pod could take the seat of the pod that is deleted next.
     placed.delete("seat-12207")
     placed.create("again", 12207, node="cards-3")
     placed.await_bound("again")
     placed.create("no-seat", 300, node="cards-3")
-    assert names.REFUSED_AS_KEPT in eventually(lambda: placed.waits("no-seat"), "the pod waits")
+    placed.await_refused("no-seat", names.REFUSED_AS_KEPT)
     placed.assert_nothing_is_overfull()
 
 
@@ -367,7 +338,7 @@ def test_a_bind_of_the_earlier_leader_that_arrives_late_is_counted_by_the_new_le
         late = f"/api/v1/namespaces/{TENANT}/pods/late/binding"
         proxy.faults.append(Fault(method="POST", path=late, times=2, meanwhile=sent.set, delay_seconds=10))
         placed.create("late", 13000, node="cards-0")
-        assert sent.wait(30)
+        assert sent.wait(PATIENCE_SECONDS)
         leader.kill("kube-scheduler")
         placed.create("next", 13000, node="cards-0", priorityClassName="high")
         placed.await_bound("late")

@@ -10,12 +10,12 @@ from tests.support.e2e.admitted import (
     GPUMEM,
     SEATLESS,
     Pod,
+    await_policies,
     container,
     create,
     field,
     pod,
     put_into_force,
-    reorder,
     spec_of,
 )
 from tests.support.e2e.rollout import eventually
@@ -87,8 +87,8 @@ def test_each_container_gets_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
 
 def test_containers_get_the_variables_in_any_order_of_the_policies(cluster: ApiServer) -> None:
     """The API server applies the two policies in any order."""
-    for number in range(6):
-        reorder(cluster, number)
+    for _ in range(6):
+        await_policies(cluster)
         answer = create(cluster, "immich", pod(asking()))
         assert (answer.refusal, said(answer.body.get("spec", {}))) == (None, [held(3000)])
 

@@ -3,7 +3,6 @@ proposes.
 """
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +19,6 @@ from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY, Cluster, of_
 from tests.support.paths import ROOT
 from toolchain.workspace import workspace
 
-# For a cluster with this many workloads, `init` and the preview together may need this many seconds of CPU time.
-MOST_CPU_SECONDS, WORKLOADS = 60, 50
 LISTED = [
     "nodes",
     "pods",
@@ -40,8 +37,6 @@ def cluster(server: ApiServer) -> Cluster:
     found.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     found.priorities.append({"metadata": {"name": "tier-2-gpu"}, "value": 600000})
     found.pods += of_deployment("tts", "tts", limits={GPU: "1"}, priorityClassName="tier-2-gpu")
-    for number in range(WORKLOADS - len(found.pods)):
-        found.pods += of_deployment(f"web-{number}", "web", on="k8s-node0")
     given_world.write(server, found)
     return found
 
@@ -58,20 +53,12 @@ def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.Comp
     )
 
 
-def cpu_seconds() -> float:
-    """Returns the CPU time of all child processes that have ended."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime + ended.ru_stime
-
-
 @pytest.mark.usefixtures("cluster")
 def test_from_a_kubeconfig_to_an_accepted_stack_file(server: ApiServer, tmp_path: Path) -> None:
     space = workspace(tmp_path)
-    before = cpu_seconds()
     done = gpumem(server, space.project, "init", "--stack", "mine", "-o", "json")
     assert done.returncode == 0, done.stderr
     preview = space.run(sys.executable, "-m", "stacks", "preview", "--stack", "mine", cwd=space.project)
-    took = cpu_seconds() - before
     assert preview.code == 0, preview.text
     assert "gpu-tenancy accepts mine" in preview.text
     config = yaml.safe_load((space.project / "Pulumi.mine.yaml").read_text())["config"]
@@ -87,8 +74,6 @@ def test_from_a_kubeconfig_to_an_accepted_stack_file(server: ApiServer, tmp_path
         "exempt_namespaces": ["nvidia"],
     }
     assert json.loads(done.stdout)["proposal"]["unknown"] == []
-    print(f"init and preview took {took:.0f} s with {WORKLOADS} workloads")
-    assert took < MOST_CPU_SECONDS
 
 
 @pytest.mark.usefixtures("cluster")

@@ -15,7 +15,7 @@ from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.seat_sizes import SeatSizes
 from tests.support import reaching_pods, search
-from tests.support.e2e.admitted import LAX, configuration, create, create_queued, put_into_force, reorder
+from tests.support.e2e.admitted import LAX, await_policies, configuration, create, create_queued, put_into_force
 from tests.support.e2e.reaching import SOMEWHERE, in_force
 from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
@@ -90,7 +90,7 @@ def test_the_gate_and_the_policies_admit_the_same_pods(cluster: ApiServer, ledge
     random, counted, differ = search.dice("one judgement"), {True: 0, False: 0}, []
     for number in range(search.cases(150, soak=4000)):
         if number % 40 == 20:
-            reorder(cluster, number)
+            await_policies(cluster)
         namespace = random.choice(NAMESPACES)
         sizes = sorted(SeatSizes.of(ledger.seats_of(namespace)).spreads) or [500, 14000]
         pod = reaching_pods.pod(random, ledger.names, [*sizes, 14000])

@@ -1,7 +1,6 @@
 """Builds pods for the admission tests, and creates prod's admission policies on an API server."""
 
 import secrets
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,8 +19,6 @@ DEVICE = "device.viktorbarzin.me/uuid"
 QUEUES = "GPUs of this namespace are handed out by its queue"  # Each refusal's message contains this text.
 # LAX is a tenant with the Pod Security level `privileged`. SEATLESS is a tenant without seats.
 LAX, SEATLESS = "lax", "signoz"
-# The API server reads its policies every second.
-POLICIES_READ_SECONDS = 1.2
 PLURALS = {
     "Namespace": "namespaces",
     "PriorityClass": "priorityclasses",
@@ -104,7 +101,9 @@ def last_policies(name: str) -> Iterator[Manifest]:
 
 
 def await_policies(server: ApiServer) -> None:
-    """Waits until all policies so far are in force. The API server reads all policies of a kind at the same time."""
+    """Waits until all policies so far are in force. The API server reads all policies of a kind at the same time, in
+    any order.
+    """
     name = f"last-{secrets.token_hex(4)}"
     for manifest in last_policies(name):
         server.apply(manifest, PLURALS[manifest["kind"]])
@@ -134,10 +133,3 @@ def put_into_force(server: ApiServer, *changes: Change) -> None:
         lambda: create(server, "immich", pod(priorityClassName="tier-2-gpu")).refusal is not None,
         "a pod of another class is refused",
     )
-
-
-def reorder(server: ApiServer, number: int) -> None:
-    path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
-    name = (server.api.get(path) or {})["items"][0]["metadata"]["name"]
-    server.api.patch(f"{path}/{name}", {"metadata": {"annotations": {"tests/read-anew": str(number)}}})
-    time.sleep(POLICIES_READ_SECONDS)

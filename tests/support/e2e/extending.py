@@ -4,7 +4,6 @@ A replica is one kube-scheduler and one extender with the same host name, certif
 """
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from typing import Any
 from agents.kube.nodes import Node
 from agents.kube.slices import SLICES
 from agents.reconcile.decide import NodePatch, status_patch
-from agents.runtime.exposition import Sample
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import PublishingNode, slice_of
 from components.agents.exporter import ExporterSpec
@@ -161,6 +159,9 @@ class Bench:
     def waits(self, *pods: str) -> str:
         told = [self._refusal(name) for name in pods]
         return told[0] if all(told) and told else ""
+
+    def await_refused(self, name: str, words: str) -> None:
+        eventually(lambda: words in self.waits(name), f"{name} waits, because {words}", lambda: self.waits(name))
 
     def _refusal(self, name: str) -> str:
         for condition in self.pod(name)["status"].get("conditions", []):
@@ -339,20 +340,3 @@ def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
             else f"{_RBAC}/namespaces/{each.namespace}/rolebindings"
         )
         yield path, built_in_binding(account, each)
-
-
-def quantile(samples: Sequence[Sample], verb: str, share: float) -> float:
-    buckets = [
-        (math.inf if s.labels["le"] == "+Inf" else float(s.labels["le"]), s.value)
-        for s in samples
-        if s.name == f"{names.METRIC_EXTENDER_SECONDS}_bucket" and s.labels["verb"] == verb
-    ]
-    rank = share * buckets[-1][1]
-    lower, below = 0.0, 0.0
-    for bound, count in buckets:
-        if count >= rank:
-            if math.isinf(bound):
-                return lower
-            return lower + (bound - lower) * (rank - below) / (count - below)
-        lower, below = bound, count
-    return lower
