@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.e2e.rollout import SYSTEM, Object, Rollout, complete_pods, eventually, jobs
+from tests.support.e2e.rollout import SYSTEM, Object, Rollout, becomes, complete_pods, eventually, jobs
 from tests.support.paths import ROOT
 from toolchain.cluster import cluster
 from toolchain.cluster.api import ClusterApi
@@ -21,12 +21,14 @@ BY_KUBECTL = re.compile(r"## kubectl\n\n```sh\n(.*?)```", re.DOTALL)
 
 # The metadata that the API server sets.
 OF_THE_SERVER = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"}
-# The annotations that only one of the two ways writes: Pulumi's Kubernetes provider and Helm, or `make render`.
+# The annotations that only one of the two ways writes (Pulumi's Kubernetes provider and Helm, or `make render`), or a
+# controller after either.
 ANNOTATIONS = {
     "pulumi.com/patchForce",
     "pulumi.com/replaceUnready",
     "meta.helm.sh/release-name",
     "meta.helm.sh/release-namespace",
+    "deployment.kubernetes.io/revision",
     "argocd.argoproj.io/sync-options",
     "argocd.argoproj.io/sync-wave",
     "kustomize.toolkit.fluxcd.io/prune",
@@ -52,6 +54,8 @@ MADE_BY_CONTROLLERS = {
     "ReplicaSet",
     "Workload",
 }
+# Kueue adds this to the queues and flavors that it has seen.
+FINALIZER_OF_KUEUE = "kueue.x-k8s.io/resource-in-use"
 # Helm's record of its release. `kubectl` has none.
 RECORD_OF_HELM = "helm.sh/release.v1"
 
@@ -127,12 +131,21 @@ def differences(one: Any, other: Any, path: str) -> Iterator[str]:
 
 def objects(api: ClusterApi) -> Mapping[str, Object]:
     """Maps kind, namespace and name of each object of the cluster to the object without the fields of the server."""
+    becomes(lambda: [*lacking(api)], [], "the controllers have made what each namespace has")
     return {
         f"{kind} {each['metadata'].get('namespace', '')}/{each['metadata']['name']}": declared(each)
         for path, kind in kinds(api)
         for each in listed(api, path)
         if "ownerReferences" not in each["metadata"] and each.get("type") != RECORD_OF_HELM
     }
+
+
+def lacking(api: ClusterApi) -> Iterator[str]:
+    for each in (api.get("/api/v1/namespaces") or {})["items"]:
+        namespace = f"/api/v1/namespaces/{each['metadata']['name']}"
+        for path in (f"{namespace}/serviceaccounts/default", f"{namespace}/configmaps/kube-root-ca.crt"):
+            if api.get(path) is None:
+                yield path
 
 
 def listed(api: ClusterApi, path: str) -> list[Object]:
@@ -156,4 +169,5 @@ def declared(found: Object) -> Object:
     metadata = {key: value for key, value in found["metadata"].items() if key not in OF_THE_SERVER}
     annotations = {key: text for key, text in metadata.pop("annotations", {}).items() if key not in ANNOTATIONS}
     rest = {key: value for key, value in found.items() if key not in ("status", "metadata")}
-    return {**rest, "metadata": {**metadata, "annotations": annotations}}
+    finalizers = [each for each in metadata.pop("finalizers", ()) if each != FINALIZER_OF_KUEUE]
+    return {**rest, "metadata": {**metadata, "annotations": annotations, "finalizers": finalizers}}
