@@ -16,7 +16,7 @@ from toolchain.cluster.process import accepts_connections
 from toolchain.cluster.relay import End, Tcp, Unix, serve
 
 LOCALHOST = "127.0.0.1"
-READY_SECONDS = 30
+READY_SECONDS = 120
 
 
 def why_not() -> str | None:

@@ -14,7 +14,7 @@ from toolchain.cluster.process import accepts_connections, free_ports
 from toolchain.workspace import Workspace, workspace
 
 _BUCKET = "states"
-_START_SECONDS = 60
+_START_SECONDS = 120
 
 
 @contextmanager
