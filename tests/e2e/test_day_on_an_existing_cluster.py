@@ -5,12 +5,12 @@ docs/howto/from-the-records-cluster.md.
 """
 
 import json
-import secrets
 from collections.abc import Iterator, Sequence
 
 import pytest
 import yaml
 
+from tests.support import search
 from tests.support.e2e.history import history
 from tests.support.e2e.interrupted_stack import InterruptedStack
 from tests.support.e2e.lab import Lab
@@ -109,10 +109,9 @@ def test_a_day_from_the_records_cluster_to_a_stack_that_enforces_and_back(world:
     assert world.stamped("tts") == ("tier-2-gpu", True)
 
 
+@pytest.mark.search
 def test_nothing_is_lost_if_up_is_killed_at_random_moments_before_destroy(world: World, lab: Lab) -> None:
-    seed = secrets.randbelow(10**6)
-    print(f"seed {seed}: python -m tests.e2e.destroys --rounds 1 --seed {seed}")
-    stack, before = InterruptedStack.seeded(lab, seed), world.snapshot()
+    stack, before = InterruptedStack.seeded(lab, search.seed()), world.snapshot()
     for _ in range(KILLS):
         print(stack.kill("up"))
         assert world.pods() == before.pods

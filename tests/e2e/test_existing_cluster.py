@@ -1,6 +1,5 @@
 """Rolls out a stack on a cluster that already has objects. The rollout loses no object."""
 
-import secrets
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from tenancy import names
+from tests.support import search
 from tests.support.e2e.interrupting import kill_at
 from tests.support.e2e.lab import CLASSES, NAMESPACES, Lab
 from tests.support.e2e.rollout import eventually
@@ -78,10 +78,11 @@ def test_existing_objects_are_refused_or_used_by_name_and_stay_unchanged(lab: La
     eventually(lambda: lab.cluster.api.get(IMMICH) is None, "the namespace is gone")
 
 
+@pytest.mark.search
 def test_an_up_that_was_killed_goes_on_and_a_namespace_that_stayed_is_used_again(lab: Lab) -> None:
     """The second rollout changes the Pod Security level of a namespace."""
     lab.write()
-    delay_seconds = secrets.randbelow(2000) / 1000
+    delay_seconds = search.dice("moment of a kill").uniform(0, 2)
     kill_after_the_first_object(lab, delay_seconds)
     said = lab.succeed("up")
     assert "is there already" not in said, delay_seconds
