@@ -98,10 +98,8 @@ lint:
 	@$(PYTHON) -m mypy
 	@.toolchain/bin/actionlint
 
-bench: toolchain ## Measure previews, the policy pack, the settings, chart and rules of 1,000 nodes, preflight, and admission
+bench: toolchain ## Measure previews and the policy pack
 	@$(PYTHON) -m tests.benchmarks $(value ARGS)
-	@$(PYTHON) -m tests.benchmarks.judged
-	@$(INSTALL) cluster certificates && $(PYTHON) -m tests.benchmarks.preflight && $(PYTHON) -m tests.benchmarks.admission
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$$GIVEN_STACK" $(if $(FROM),--from "$$GIVEN_FROM") $(if $(DAYS),--days $(DAYS))

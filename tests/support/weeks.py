@@ -1,12 +1,11 @@
 """Compares the advice on a history with the week after the history."""
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from math import comb
 
-from gpumem.proposal import HORIZON_DAYS, Advice, UseSample, Verdict, advise
+from gpumem.proposal import HORIZON_DAYS, Advice, UseSample, advise
 from tests.support.shapes import HOURS, Hour, hours
 
 SEAT = "seat"
@@ -27,8 +26,8 @@ def samples(past: Iterable[tuple[int, Hour]]) -> list[UseSample]:
     return found
 
 
-def advice(past: Iterable[tuple[int, Hour]], declared_mib: int = LARGE_MIB) -> Advice:
-    (found,) = advise({SEAT: declared_mib}, samples(past))
+def advice(past: Iterable[tuple[int, Hour]]) -> Advice:
+    (found,) = advise({SEAT: LARGE_MIB}, samples(past))
     return found
 
 
@@ -42,7 +41,6 @@ class Cell:
     stated: int = 0
     above: int = 0
     risks: float = 0.0
-    refusals: Counter[str] = field(default_factory=Counter)
 
     @property
     def refuses(self) -> bool:
@@ -63,17 +61,11 @@ def cell(shape: str, days: int, seeds: range) -> Cell:
         past, week = every[: days * HOURS], every[days * HOURS :]
         given = advice(past)
         if given.risk is None:
-            found.refusals[given.verdict if given.verdict is Verdict.GROWS else reason(given.no_risk or "")] += 1
             continue
         found.stated += 1
         found.risks += given.risk
         found.above += any(mib > (given.proposed_mib or 0) for _, hour in week for mib in hour.mib)
     return found
-
-
-def reason(text: str) -> str:
-    words = [word for word in text.split() if not any(char.isdigit() for char in word)]
-    return " ".join(words[:6])
 
 
 def tail(count: int, trials: int, chance: float) -> float:

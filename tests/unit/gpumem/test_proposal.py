@@ -187,7 +187,6 @@ SEEDS = 6
 
 @pytest.fixture(scope="module")
 def cells() -> list[Cell]:
-    """Returns a small part of what `python -m tests.benchmarks.advise` measures."""
     return [cell(shape, days, range(SEEDS)) for shape in SHAPES for days in (7, 14, 28)]
 
 
