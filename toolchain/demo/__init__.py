@@ -1,4 +1,5 @@
 """Shows a day of five residents in a few minutes, on a temporary cluster (`make demo`).
 
-`story` declares the steps, `stage` runs them on the cluster, and `screen` shows them.
+`stage` runs the steps on the cluster, and `story` says what each shows. An act of the day that only a test needs is
+in tests/e2e.
 """

@@ -10,59 +10,45 @@ from toolchain.cluster.api import ClusterApi, wait_until
 from toolchain.cluster.card import Card, deployment
 from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.prod import NIGHT_MIB, STEADY_MIB, TTS_MIB, budgets, deployment_of, tenant_of
-from toolchain.demo.screen import ReportedEvent
-from toolchain.demo.story import LEAK_MIB, EventToShow
 
 Object = Mapping[str, Any]
 
+LEAK_MIB = 150  # A leaking process grows by this many MiB at each call of `Card.turn`, every 0.5 s.
 STEP_SECONDS = 240  # The time limit is far longer than any step takes, even on a busy machine.
 _READING_SECONDS = 8  # After this time, the agents have a new reading, because the exporter reads every 5 s.
 
-Meanwhile = Callable[[], None]
+
+@dataclass(frozen=True, kw_only=True)
+class EventToShow:
+    """The namespace and the reason of an Event that the demo shows."""
+
+    namespace: str
+    reason: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stage:
-    """Runs steps of the demo on a cluster with a simulated device. Calls `meanwhile` repeatedly while a step waits."""
+    """Runs steps of the demo on a cluster with a simulated device.
+
+    The method of a step triggers its cause, and waits for its effect. It raises ClusterError if the effect takes too
+    long.
+    """
 
     api: ClusterApi
     card: Card
-    meanwhile: Meanwhile = lambda: None
 
-    def play(self, key: str) -> None:
-        """Triggers the cause of the step, and waits for the step's effect.
-
-        Raises ClusterError if the effect takes too long.
-        """
-        steps: dict[str, Callable[[], None]] = {
-            "residents": self._residents,
-            "leak": self._leak,
-            "night": self._night,
-            "queue": self._queue,
-            "urgent": self._urgent,
-            "seat": self._seat,
-        }
-        steps[key]()
-
-    def said(self, told: EventToShow) -> list[ReportedEvent]:
-        """Returns a list with the latest Event that has this reason and namespace.
-
-        The list is empty if there is no such Event.
-        """
+    def said(self, told: EventToShow) -> str:
+        """Returns a sentence about the latest Event that has this reason and namespace."""
         path = f"/apis/events.k8s.io/v1/namespaces/{told.namespace}/events?fieldSelector=reason%3D{told.reason}"
-        found = (self.api.get(path) or {"items": []})["items"]
-        latest = sorted(found, key=lambda event: event["metadata"]["creationTimestamp"])[-1:]
-        return [
-            ReportedEvent(
-                reporter=event.get("reportingController") or "the cluster",
-                reason=event["reason"],
-                about=f"{event['regarding']['kind'].lower()} {event['regarding']['name']}",
-                note=event.get("note", ""),
-            )
-            for event in latest
-        ]
+        found = self._items(path)
+        if not found:
+            return f"there is no Event {told.reason} in {told.namespace}"
+        latest = max(found, key=lambda event: str(event["metadata"]["creationTimestamp"]))
+        reporter = latest.get("reportingController") or "the cluster"
+        about = f"{latest['regarding']['kind'].lower()} {latest['regarding']['name']}"
+        return f"{reporter} says {told.reason} of {about}: {' '.join(latest.get('note', '').split())}"
 
-    def _residents(self) -> None:
+    def residents(self) -> None:
         key = f"{prod.cluster_settings()['resource_domain']}/gpumem"
         for app, mib in budgets().items():
             self._create(app, {key: str(mib)}, replicas=1)
@@ -72,7 +58,7 @@ class Stage:
     def _create(self, app: str, gpumem: Mapping[str, str], replicas: int) -> None:
         self.api.create(deployment_of(app).rpartition("/")[0], deployment(app, gpumem, replicas))
 
-    def _leak(self) -> None:
+    def leak(self) -> None:
         before = self._uids()
         self.card.leak("frigate", LEAK_MIB)
         self._until(lambda: self._uids()["frigate"] not in ("", before["frigate"]), "frigate is recycled")
@@ -82,24 +68,24 @@ class Stage:
         if lost:
             raise ClusterError(f"frigate leaked, and {', '.join(lost)} lost their pods as well")
 
-    def _night(self) -> None:
+    def night(self) -> None:
         self.card.wants["immich-ml"] = NIGHT_MIB
         self._until(lambda: self.card.holds("tts") == TTS_MIB, "tts is let in")
 
-    def _queue(self) -> None:
+    def queue(self) -> None:
         self._submit("team-a", "nightly", "gpu-batch")
         self._until(lambda: self._runs("team-a", "nightly"), "nightly runs")
         self._submit("team-b", "later", "gpu-batch")
         self._until(lambda: self._waits("team-b", "later"), "later waits")
 
-    def _urgent(self) -> None:
+    def urgent(self) -> None:
         self._submit("team-b", "urgent", "gpu-urgent")
         self._until(
             lambda: self._runs("team-b", "urgent") and not self._runs("team-a", "nightly"), "urgent runs in its place"
         )
         self._until(lambda: self._waits("team-a", "nightly"), "nightly waits again")
 
-    def _seat(self) -> None:
+    def seat(self) -> None:
         self._scale("llama-swap", 0)
         self._until(lambda: self.card.holds("llama-swap") == 0, "its old process has ended")
         self.card.wants |= budgets()
@@ -156,10 +142,4 @@ class Stage:
         return list((self.api.get(path) or {"items": []})["items"])
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        def held() -> bool:
-            if not holds():
-                self.meanwhile()
-                return False
-            return True
-
-        wait_until(held, STEP_SECONDS, what, lambda: f"died for lack of memory: {self.card.died}")
+        wait_until(holds, STEP_SECONDS, what, lambda: f"died for lack of memory: {self.card.died}")
