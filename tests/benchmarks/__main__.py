@@ -25,7 +25,7 @@ from stacks.platform import build as build_platform
 from stacks.settings import load_file
 from tests.support.engine import build
 from tests.support.paths import ROOT
-from toolchain.workspace import Workspace, workspace
+from tests.support.workspace import Workspace, workspace
 
 BENCH = Path(__file__).parent
 _PR_SET_CHILD_SUBREAPER = 36  # Source: include/uapi/linux/prctl.h.

@@ -13,11 +13,11 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.support.e2e import state
 from tests.support.e2e.rollout import Rollout, eventually
 from tests.support.paths import ROOT
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.prod import OPERATOR_NAMESPACE
-from toolchain.workspace import workspace
 
 # The lanes run in parallel, each on its own cluster. All lanes take about the same time. In some lanes, modules with
 # clusters of their own come first.

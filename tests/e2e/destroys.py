@@ -13,9 +13,9 @@ from tests.support.e2e.history import history
 from tests.support.e2e.interrupted_stack import InterruptedStack
 from tests.support.e2e.lab import Lab
 from tests.support.e2e.records_world import records_world
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.extent import Extent
-from toolchain.workspace import workspace
 
 
 def main() -> None:

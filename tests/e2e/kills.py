@@ -9,10 +9,10 @@ from pathlib import Path
 from agents.kube.slices import SLICES
 from tests.support.e2e.killed_rollouts import KilledRollouts
 from tests.support.e2e.rollout import Rollout
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster, prod, simulated
 from toolchain.cluster.cluster import Cluster
 from toolchain.cluster.extent import Extent
-from toolchain.workspace import workspace
 
 
 def main() -> None:

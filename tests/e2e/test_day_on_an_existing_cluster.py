@@ -17,9 +17,9 @@ from tests.support.e2e.lab import Lab
 from tests.support.e2e.records_world import USE_MIB, World, namespace_of, records_world
 from tests.support.e2e.rollout import becomes, eventually
 from tests.support.given_clusters import GPU
+from tests.support.workspace import workspace
 from toolchain.cluster.api import MERGE
 from toolchain.cluster.cluster import HeldCluster
-from toolchain.workspace import workspace
 
 GPUMEM = "viktorbarzin.me/gpumem"
 KILLS = 3

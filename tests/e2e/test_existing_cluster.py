@@ -11,10 +11,10 @@ from tests.support import search
 from tests.support.e2e.interrupting import kill_at
 from tests.support.e2e.lab import CLASSES, NAMESPACES, Lab
 from tests.support.e2e.rollout import eventually
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.api import MERGE
 from toolchain.cluster.extent import Extent
-from toolchain.workspace import workspace
 
 CONFIG = """
 cluster: {resource_domain: example.com, agent_image: "docker.io/library/python:3.13.9-slim-bookworm"}

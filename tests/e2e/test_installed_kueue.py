@@ -13,9 +13,9 @@ from tests.support.e2e import rollout
 from tests.support.e2e.rollout import Rollout, await_running, complete, job, jobs, workload
 from tests.support.paths import ROOT
 from tests.support.prod import raw
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.extent import Extent
-from toolchain.workspace import workspace
 
 HOME, TEAM, QUEUE = "queueing", "team-a", "team-a-gpu"
 CHART = ROOT / ".toolchain" / "charts" / "kueue"

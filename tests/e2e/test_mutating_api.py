@@ -11,9 +11,9 @@ from tests.support.e2e.admitted import create, gpu_pod, spec_of
 from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
 from tests.support.prod import raw
+from tests.support.workspace import Workspace, workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.extent import Extent
-from toolchain.workspace import Workspace, workspace
 
 TENANT, SELECTOR = "immich", "nodeSelector"
 POLICIES = "/apis/admissionregistration.k8s.io/{version}/mutatingadmissionpolicies"

@@ -21,13 +21,13 @@ from tests.support.e2e.lab import NAMESPACES, Lab
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, becomes, eventually, pods
 from tests.support.prod import raw
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster, image
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.node import TAINT
 from toolchain.cluster.paths import program
-from toolchain.workspace import workspace
 
 REGISTRY = "registry.invalid"
 ABSENT_IMAGE = f"{REGISTRY}/python:3.13.9-slim-bookworm"

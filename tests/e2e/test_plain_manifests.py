@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.e2e.rollout import SYSTEM, Object, Rollout, becomes, complete_pods, eventually, jobs
 from tests.support.paths import ROOT
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.api import ClusterApi
 from toolchain.cluster.extent import Extent
-from toolchain.workspace import workspace
 
 PAGE = ROOT / "docs" / "howto" / "use-flux-or-argo.md"
 BY_KUBECTL = re.compile(r"## kubectl\n\n```sh\n(.*?)```", re.DOTALL)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from toolchain.workspace import Workspace
+from tests.support.workspace import Workspace
 
 _URN = "urn:pulumi:prod::gpu-tenancy::pulumi:pulumi:Stack::gpu-tenancy-prod"
 

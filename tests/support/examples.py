@@ -10,7 +10,7 @@ from typing import Any
 from policy.rule import Example
 from policy.rules import RULES
 from tests.support import graphs, prod
-from toolchain.workspace import Outcome
+from tests.support.workspace import Outcome
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tests.support.e2e.rollout import PATIENCE_SECONDS
 from tests.support.e2e.server import ApiServer
 from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY, Cluster, of_deployment, record_0000
 from tests.support.paths import ROOT
-from toolchain.workspace import workspace
+from tests.support.workspace import workspace
 
 LISTED = [
     "nodes",

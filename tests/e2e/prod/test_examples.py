@@ -24,7 +24,7 @@ from tests.support.e2e.rollout import (
     workload,
 )
 from tests.support.paths import ROOT
-from toolchain.workspace import Outcome
+from tests.support.workspace import Outcome
 
 # A program that declares the same Deployment as examples/consumer, but without our component.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"

@@ -11,8 +11,8 @@ from tenancy import names
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import Rollout, becomes, changes, eventually
 from tests.support.paths import ROOT
+from tests.support.workspace import Outcome, Workspace, workspace
 from toolchain.cluster import kubeconfig
-from toolchain.workspace import Outcome, Workspace, workspace
 
 NODE, LABEL, SELECTOR = "template-0", {"template/gpu": "present"}, 'node_selector: {nvidia.com/gpu.present: "true"}'
 SHOWN = {"nvidia.com/gpu.memory": "24564", "nvidia.com/gpu.count": "1"}

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.workspace import Outcome, Workspace, workspace
 from toolchain.cluster.paths import TOOLCHAIN
-from toolchain.workspace import Outcome, Workspace, workspace
 
 CLONE = "git clone <this repository> gpu-tenancy\n"
 INSTALLED = ("bin", "charts", "pulumi-home")

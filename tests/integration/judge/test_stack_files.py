@@ -14,8 +14,8 @@ from stacks import schema, settings, stackfile
 from tenancy.names import PROJECT
 from tests.support import search
 from tests.support.stack_texts import stack_texts
+from tests.support.workspace import Workspace, workspace
 from toolchain.cluster.paths import TOOLCHAIN
-from toolchain.workspace import Workspace, workspace
 
 VALIDATOR = Draft7Validator(schema.stack_file_schema())
 

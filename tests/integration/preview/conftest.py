@@ -8,7 +8,7 @@ import pytest
 from stacks.settings import load_file
 from tenancy.names import POLICY
 from tests.support.prod import PROD
-from toolchain.workspace import Workspace, workspace
+from tests.support.workspace import Workspace, workspace
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from toolchain.workspace import Outcome, Workspace, workspace
+from tests.support.workspace import Outcome, Workspace, workspace
 
 EXAMPLE = ROOT / "examples" / "template" / "gpus.yaml"
 

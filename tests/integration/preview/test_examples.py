@@ -12,8 +12,8 @@ from stacks.settings import load_file
 from tenancy.choices import Enforce
 from tenancy.names import POLICY
 from tests.support.paths import ROOT
+from tests.support.workspace import Outcome, Workspace
 from toolchain import pack
-from toolchain.workspace import Outcome, Workspace
 
 # A program that uses the platform without our component.
 PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"

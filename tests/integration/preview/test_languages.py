@@ -21,10 +21,10 @@ from stacks.settings import StackSettings, load_file
 from tests.support.deployed import import_platform
 from tests.support.paths import ROOT
 from tests.support.prod import PROD
+from tests.support.workspace import Outcome, Workspace, workspace
 from toolchain import wheel
 from toolchain.cluster.paths import TOOLCHAIN
 from toolchain.release import GO_SDK, complete
-from toolchain.workspace import Outcome, Workspace, workspace
 
 PLUGIN = Path("gpu_tenancy") / "plugin"
 # The files that the installation of the plugin needs.

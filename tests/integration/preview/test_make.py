@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.paths import ROOT
-from toolchain.workspace import Outcome, Workspace, workspace
+from tests.support.workspace import Outcome, Workspace, workspace
 
 
 @pytest.fixture(scope="module")

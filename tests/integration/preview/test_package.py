@@ -15,8 +15,8 @@ from stacks import platform, settings
 from tests.support.deployed import import_platform
 from tests.support.paths import ROOT
 from tests.support.prod import PROD
+from tests.support.workspace import Workspace
 from toolchain import wheel
-from toolchain.workspace import Workspace
 
 ARCHIVES = """
 import hashlib

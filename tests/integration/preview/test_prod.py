@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.support.examples import assert_refused, with_mistakes
 from tests.support.prod import refusal
-from toolchain.workspace import Workspace
+from tests.support.workspace import Workspace
 
 
 def into_files(config: dict[str, Any], space: Workspace) -> None:

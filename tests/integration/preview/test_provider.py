@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from toolchain.workspace import Workspace
+from tests.support.workspace import Workspace
 
 NAME = {"name": "found", "namespace": "default"}
 OBJECTS = (

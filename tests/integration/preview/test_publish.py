@@ -13,8 +13,8 @@ from typing import Any
 
 from tenancy.names import POLICY, POLICY_PACK
 from tests.support.paths import ROOT
+from tests.support.workspace import Workspace
 from toolchain import pack
-from toolchain.workspace import Workspace
 
 
 class Service(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from components.base import zipapp
 from tenancy import quantity
 from tests.golden import render as golden
 from tests.support.paths import ROOT
-from toolchain.workspace import Outcome, Workspace
+from tests.support.workspace import Outcome, Workspace
 
 # Annotations for deployment tools, and the name of the stack, which the golden objects have from another project.
 OTHERS = ("argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "pulumi.com/", "gpu-tenancy/stack")

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.support.paths import ROOT
-from toolchain.workspace import Outcome, Workspace
+from tests.support.workspace import Outcome, Workspace
 
 TEMPLATE = ROOT / "examples" / "template"
 

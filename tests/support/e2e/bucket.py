@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.workspace import Workspace, workspace
 from toolchain.cluster.api import wait_until
 from toolchain.cluster.paths import missing, program
 from toolchain.cluster.process import accepts_connections, free_ports
-from toolchain.workspace import Workspace, workspace
 
 _BUCKET = "states"
 _START_SECONDS = 120

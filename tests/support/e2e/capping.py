@@ -19,11 +19,11 @@ from tenancy.units import MIB
 from tests.support.e2e.prometheus import Prometheus, prometheus
 from tests.support.e2e.rollout import Object, Rollout, eventually, pods
 from tests.support.paths import ROOT
+from tests.support.workspace import workspace
 from toolchain.cluster import cluster, fake_nvml, node, nvidia
 from toolchain.cluster.api import wait_until
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.image import agent_image
-from toolchain.workspace import workspace
 
 DOMAIN = "example.com"
 OURS = names.Names(DOMAIN)

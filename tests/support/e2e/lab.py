@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from tests.support.workspace import Outcome, Workspace
 from toolchain.cluster.cluster import HeldCluster
-from toolchain.workspace import Outcome, Workspace
 
 NAMESPACES, CLASSES = "/api/v1/namespaces", "/apis/scheduling.k8s.io/v1/priorityclasses"
 

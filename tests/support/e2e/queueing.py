@@ -10,9 +10,9 @@ import yaml
 from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL
 from tests.support.e2e.rollout import Object, Rollout, pods
 from tests.support.prod import raw
+from tests.support.workspace import workspace
 from toolchain.cluster import simulated
 from toolchain.cluster.cluster import HeldCluster
-from toolchain.workspace import workspace
 
 POOL, NODE = "whole", "queued-gpus"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"

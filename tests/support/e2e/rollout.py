@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.workspace import Outcome, Workspace
 from toolchain.cluster import simulated
 from toolchain.cluster.api import ApiAnswer, wait_until
 from toolchain.cluster.cluster import HeldCluster
-from toolchain.workspace import Outcome, Workspace
 
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
