@@ -42,10 +42,6 @@ STATUS = """examples:
   kubectl gpumem status --watch
   kubectl gpumem status -o json | jq '.parts[] | select(.state != "well")'
 """
-DRAIN = """examples:
-  kubectl gpumem drain k8s-node1 && kubectl drain k8s-node1 --ignore-daemonsets
-  kubectl gpumem drain k8s-node1 -o json | jq -r '.moves[] | [.namespace, .name, .target] | @tsv'
-"""
 WHY = """examples:
   kubectl gpumem why -n immich immich-ml-5d8f7c-x2x9w
   kubectl gpumem why -n tts deployment/tts
@@ -68,6 +64,7 @@ FIT = """examples:
   kubectl gpumem fit 3000 -o json | jq '.pools[0].devices.changes'
   kubectl gpumem fit 4000 --stack prod               of a stack file, with what to write into it
   kubectl gpumem fit 4000 --stack prod --live        and on the cluster's devices
+  kubectl gpumem fit --without k8s-node1 && kubectl drain k8s-node1 --ignore-daemonsets
 """
 BILL = """examples:
   kubectl gpumem bill --from http://localhost:9090 --currency EUR
@@ -99,7 +96,7 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
         "show costs.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
-        "is too small; of fit: it does not fit now; of drain: something does not fit; of status: a part does not work; "
+        "is too small; of fit: it does not fit now; of status: a part does not work; "
         "of preflight: 1 something is in the way, 2 the cluster cannot be read",
     )
     top.add_argument("--version", action="version", version=f"kubectl-gpumem {VERSION}")
@@ -131,12 +128,6 @@ def _of_the_cluster(verbs: Any) -> None:
     _watch(found)
     found = _verb(verbs, "why", "explain why a pod or the pods of a workload do not run", WHY)
     found.add_argument("target", metavar="POD | deployment/NAME | job/NAME | jobset/NAME | ...")
-    found = _cluster_verb(
-        verbs, "drain", "show if all pods of a node fit on the other nodes, and if all promises fit without it", DRAIN
-    )
-    found.add_argument("node", metavar="NODE")
-    _no_headers(found)
-    _system_namespace(found)
     found = _cluster_verb(verbs, "status", "show if each part of the platform works", STATUS)
     _no_headers(found)
     _system_namespace(found)
@@ -153,7 +144,7 @@ def _of_the_cluster(verbs: Any) -> None:
         "mib",
         metavar="MIB",
         type=_mib,
-        nargs="+",
+        nargs="*",
         action=_One,
         help="memory that a pod needs on each of its devices: 4000 (MiB) or 4Gi",
     )
@@ -167,6 +158,11 @@ def _of_the_cluster(verbs: Any) -> None:
     )
     _stack(found)
     found.add_argument("--live", action="store_true", help="with --stack, also judge the devices of the cluster")
+    found.add_argument(
+        "--without",
+        metavar="NODE",
+        help="instead of new pods, judge if all pods of NODE fit on the other nodes, and all promises without it",
+    )
     found.set_defaults(refuse=found.error)
 
 
@@ -308,7 +304,7 @@ class _One(argparse.Action):
     ) -> None:
         if len(values) > 1:
             parser.error("fit judges pods of one size: run fit once for each size, or use --replicas for equal pods")
-        setattr(namespace, self.dest, values[0])
+        setattr(namespace, self.dest, values[0] if values else None)
 
 
 def _mib(text: str) -> int:

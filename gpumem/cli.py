@@ -67,8 +67,8 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
     if given.verb in ("advise", "bill"):
         return _print(_past(given, reach), given, environ)
     stack = None
-    if given.verb == "fit" and given.live and not given.stack:
-        given.refuse("--live needs --stack: without a stack file, fit always reads the cluster")
+    if given.verb == "fit":
+        _check_fit(given)
     if given.verb == "fit" and given.stack:
         from gpumem import live, stack_fit  # noqa: PLC0415
 
@@ -94,6 +94,17 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
                 print(f"gpumem: {error}; the next try is in {given.interval} s", file=sys.stderr)
             gc.collect()
             time.sleep(given.interval)
+
+
+def _check_fit(given: argparse.Namespace) -> None:
+    """Ends the command if its arguments do not belong together."""
+    new = (given.mib, given.pool, given.tenant, given.stack, given.replicas > 1, given.gpu_count > 1, given.namespace)
+    if given.without and any(new):
+        given.refuse("--without judges the pods of a node: leave out MIB, and the flags that are about new pods")
+    if not given.without and given.mib is None:
+        given.refuse("say how many MIB a new pod needs, or name a node with --without")
+    if given.live and not given.stack:
+        given.refuse("--live needs --stack: without a stack file, fit always reads the cluster")
 
 
 def _past(given: argparse.Namespace, reach: Reach) -> Report:

@@ -4,10 +4,11 @@ Judges the ledger's promises and the pods on the devices separately. Pure.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
+from gpumem.nodes import is_open
 from gpumem.rows import DeviceRow, Holder, NodeRow
 from gpumem.who import Filter, UnknownNameError, who
 from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
@@ -146,6 +147,7 @@ def _pool(
     if cluster and tenant:
         seat, taken = _free_seat(ledger, cluster, tenant, seats, wanted)
     rows = who(cluster, Filter(pool=pool.name)).nodes if cluster and cluster.whole else None
+    closed = {row.node for row in rows or () if cluster and (row.unusable or not is_open(cluster.nodes[row.node]))}
     used = _used(rows or ())
     least = {each.name: least_mib(each.gpumem_mib, used.get(each.name)) for each in ledger.seats}
     nodes = None if never or seat else nodes_needed(ledger, pool, wanted, work)
@@ -158,7 +160,7 @@ def _pool(
         promises=None if never or seat else _part(lower_budgets(ledger, pool, wanted, least, work), used),
         devices=None
         if never or rows is None
-        else _part(_on_devices(ledger, gates, rows, wanted, least=least, work=work), used),
+        else _part(_on_devices(ledger, gates, rows, closed, wanted, least=least, work=work), used),
         missing=(nodes.nodes - pool.nodes) * pool.device_count if nodes else None,
         nodes=nodes.nodes if nodes else None,
         floor_mib=nodes.floor_mib if nodes else None,
@@ -240,6 +242,7 @@ def _on_devices(
     ledger: Ledger,
     gates: Mapping[str, str],
     rows: Sequence[NodeRow],
+    closed: Collection[str],
     wanted: Wanted,
     *,
     least: Mapping[str, int],
@@ -247,7 +250,7 @@ def _on_devices(
 ) -> SmallestChange:
     """Returns the smallest change for the pods that are on the pool's devices now.
 
-    `gates` has the name of the on-demand workload of each namespace.
+    `gates` has the name of the on-demand workload of each namespace. `closed` has the nodes that take no new pod.
     """
     spread = Counter(pod.uid for node in rows for device in node.devices for pod in device.pods)
     seats = {seat.name: seat for seat in ledger.seats}
@@ -259,10 +262,10 @@ def _on_devices(
             lying = [*_lying(row, len(devices), gates, spread, sizes)]
             pods += lying
             parked = sum(pod.mib for pod in lying if pod.parks)
-            is_open = row.healthy and not row.excluded and node.unusable is None
+            is_free = row.healthy and not row.excluded and node.node not in closed
             name = f"{node.node}, gpu {row.index}"
             devices.append(
-                DeviceRoom(node=node.node, name=name, room_mib=row.offered_mib - row.held_mib - parked, open=is_open)
+                DeviceRoom(node=node.node, name=name, room_mib=row.offered_mib - row.held_mib - parked, open=is_free)
             )
     budgets = {
         seat.name: Budget(mib=seat.gpumem_mib, least_mib=least[seat.name], replicas=seat.devices)

@@ -8,7 +8,6 @@ from agents.kube.pods import LIVE, PODS
 from gpumem import cluster
 from gpumem.changes import changes, changes_text
 from gpumem.cluster import ClusterSnapshot
-from gpumem.drain import drain, drain_text
 from gpumem.draw import who_text, why_text
 from gpumem.draw_fit import fit_text
 from gpumem.draw_pods import names_text, pods_text
@@ -20,6 +19,7 @@ from gpumem.stack_fit import StackFile
 from gpumem.status import status, status_text
 from gpumem.who import Filter, UnknownNameError, check, who
 from gpumem.why import why
+from gpumem.without import without, without_text
 from tenancy.fit.smallest_change import Wanted
 
 
@@ -69,9 +69,9 @@ def _of_snapshot(
     if given.verb == "status":
         parts = status(kubectl, found, given.system_namespace)
         return Report("status", parts, status_text, DONE if parts.fine else WAITS)
-    if given.verb == "drain":
-        drained = drain(found, given.node)
-        return Report("drain", drained, drain_text, DONE if drained.fine else WAITS)
+    if given.without:
+        moved = without(found, given.without)
+        return Report("without", moved, without_text, DONE if moved.fine else WAITS)
     return fit_report(given, found, stack)
 
 

@@ -66,6 +66,23 @@ def verdicts(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest) ->
     return tuple(sorted(verdicts, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
 
 
+def is_open(node: Object) -> bool:
+    """Returns True if the node is ready and not cordoned."""
+    return _is_ready(node) and not _is_cordoned(node)
+
+
+def _is_cordoned(node: Object) -> bool:
+    return bool(map_at(node, "spec").get("unschedulable"))
+
+
+def _is_ready(node: Object) -> bool:
+    return bool(_ready(node).get("status") == "True")
+
+
+def _ready(node: Object) -> Object:
+    return next((c for c in maps_at(map_at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
+
+
 def _by_cache(
     cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, nodes: Sequence[str]
 ) -> Mapping[str, tuple[str, str]]:
@@ -91,11 +108,10 @@ def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, na
     labels = map_at(node, "metadata", "labels")
     if lacking := [f"{k}={v}" for k, v in map_at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
         yield "selector", f"has not the label {', '.join(lacking)}"
-    if map_at(node, "spec").get("unschedulable") and not tolerates(pod.spec, {"key": _CORDON, "effect": _REPELLENT[0]}):
+    if _is_cordoned(node) and not tolerates(pod.spec, {"key": _CORDON, "effect": _REPELLENT[0]}):
         yield "cordoned", "is cordoned"
-    ready: Object = next((c for c in maps_at(map_at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
-    if ready.get("status") != "True":
-        yield "not-ready", f"is not ready: {ready.get('message') or 'its kubelet has not reported'}"
+    if not _is_ready(node):
+        yield "not-ready", f"is not ready: {_ready(node).get('message') or 'its kubelet has not reported'}"
     taints = [t for t in maps_at(map_at(node, "spec"), "taints") if t.get("effect") in _REPELLENT]
     for taint in taints:
         if not tolerates(pod.spec, taint) and taint.get("key") not in (_CORDON, *_NOT_READY):

@@ -21,7 +21,6 @@ from tests.support.paths import ROOT
         "who",
         "why",
         "status",
-        "drain",
         "changes",
         "board",
         "advise",
@@ -91,11 +90,18 @@ def typed(words: str, *pods: dict[str, Any], environ: Mapping[str, str] | None =
         ("who --pool t4", "t4: 9800 of 14000 MiB promised, 4200 to promise"),
         ("who", "batch: 1 of 1 GPUs promised to queues, 1 are there, 1 of them free"),
         ("why ml", "pod immich/ml: the pod runs [runs]"),
+        ("fit 4000 --pool t4", "t4: 4000 MiB fit now"),
     ],
 )
 def test_a_verb_prints_what_it_found(words: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed(words, RUNNING) == 0
     assert shown in capsys.readouterr().out
+
+
+def test_the_pods_of_a_node_without_another_are_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed("fit --without k8s-node2 -o json", RUNNING) == report.WAITS
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["node"], found["pool"], found["moves"]) == ("without", "k8s-node2", "batch", [])
 
 
 def test_a_pod_whose_device_is_gone_is_listed_and_marked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,6 +62,17 @@ def test_what_the_ledger_and_a_device_have_room_for_fits_now_and_where() -> None
     assert "t4: 4000 MiB fit now" in text(found)
 
 
+@pytest.mark.parametrize(
+    "closed",
+    [node("k8s-node1", spec={"unschedulable": True}), node("k8s-node1", ready="False")],
+    ids=["cordoned", "lost"],
+)
+def test_a_node_that_takes_no_pod_is_no_place(closed: dict[str, Any]) -> None:
+    (pool,) = of(api(SEATS, nodes=[closed]), 4000).pools
+    assert pool.devices is not None
+    assert (pool.devices.fits, pool.devices.changes) == (False, None)
+
+
 def test_a_budget_is_lowered_and_never_below_what_is_used() -> None:
     less, more = api(SEATS), api(SEATS)
     add_exporter(less, "k8s-node1", page("k8s-node1", 7000, {"immich/ml": 2900, "llama-swap/swap": 1000}))
@@ -189,6 +200,9 @@ def test_where_no_sensible_change_is_known_the_missing_devices_are_counted() -> 
     [
         (["fit", "4000", "2000"], "fit judges pods of one size"),
         (["fit", "4000", "--live"], "--live needs --stack"),
+        (["fit"], "say how many MIB a new pod needs, or name a node with --without"),
+        (["fit", "4000", "--without", "k8s-node1"], "--without judges the pods of a node"),
+        (["fit", "--without", "k8s-node1", "--stack", "prod"], "--without judges the pods of a node"),
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(

@@ -1,4 +1,4 @@
-"""Implements `kubectl gpumem drain`.
+"""Implements `kubectl gpumem fit --without`.
 
 Reports if all pods of a node fit on the other nodes of its pool, and if the pool keeps its promises without the node.
 Pure.
@@ -11,28 +11,28 @@ from itertools import groupby
 
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
+from gpumem.nodes import is_open
 from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
 from gpumem.who import Filter, check, who
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided, place
+from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided
 from tenancy.devices.plan import Shape, absent_seats, taken_seats
 from tenancy.devices.spread import place_on_nodes
 from tenancy.ledger import Ledger, Seat
-from tenancy.names import GPU
+from tenancy.names import GPU, OPERATOR
 from tenancy.sums import contradictions
-from tenancy.workload import map_at, maps_at
 
 _NOT_JUDGED = "CPU, memory of the host, node affinity, taints of pods and PodDisruptionBudgets: they are not judged"
 
 
-class DrainError(AgentError):
+class NoAnswerError(AgentError):
     """Raised when the question has no answer for this user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """A pod of the drained node.
+    """A pod of the node.
 
     `gpus` is the number of devices, and `mib` is the amount on each device, or None for whole devices. `target` is a
     place for the pod, or None if the pods do not all fit. `stays` is True for a pod that a drain does not evict.
@@ -47,7 +47,7 @@ class Move:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drain:
+class Without:
     """The report.
 
     `fits` is True if all pods fit on the other nodes, and None if the search had no result.
@@ -67,50 +67,50 @@ class Drain:
         return self.fits is True and not self.promises
 
 
-def drain(cluster: ClusterSnapshot, node: str) -> Drain:
+def without(cluster: ClusterSnapshot, node: str) -> Without:
     """Returns the report. Raises UnknownNameError for an unknown node.
 
-    Raises DrainError if the user may not read all pods.
+    Raises NoAnswerError if the user may not read all pods.
     """
     check(cluster, Filter(node=node))
     if not cluster.whole:
-        raise DrainError("drain needs the right to read the pods of all namespaces: ask for the role gpumem-operator")
+        raise NoAnswerError(f"--without needs the right to read all pods: ask for the ClusterRole {OPERATOR}")
     found = who(cluster)
     rows: list[NodeRow | WholeRow] = [*found.nodes, *found.whole]
     mine = next((row for row in rows if row.node == node), None)
     if mine is None or mine.pool is None:
-        raise DrainError(f"{node} belongs to no pool of the ledger, or to several pools")
-    open_nodes = [row for row in rows if row.pool == mine.pool and row.node != node and _takes_pods(cluster, row)]
+        raise NoAnswerError(f"{node} belongs to no pool of the ledger, or to several pools")
+    others = [row for row in rows if row.pool == mine.pool and row.node != node and _takes_pods(cluster, row)]
     pods = [pod for pod in cluster.pods if pod.node == node and not pod.ended and not pod.terminating]
     evicted = {str(pod) for pod in pods if not _stays(pod)}
-    promises = [*_promises(cluster.ledger, mine.pool)]
-    if isinstance(mine, NodeRow):
+    shares = isinstance(mine, NodeRow)
+    if shares:
         held = cluster.cache.node(node).pods.values()
         items = [Item(f"{pod.namespace}/{pod.name}", pod.request.mib, pod.request.count) for pod in held]
-        moved, devices = [each for each in items if each.name in evicted], [*map(_devices, open_nodes)]
-        outcome = place_on_nodes(moved, devices)
         ending = {pod.uid for pod in cluster.pods if pod.node == node and pod.terminating}
         absent = [*_absent(cluster, mine.pool, ending)]
-        both = place_on_nodes([*moved, *absent], devices) if isinstance(outcome, Placement) else outcome
+    else:
+        items, absent = [Item(str(pod), pod.request(GPU)) for pod in pods if pod.request(GPU)], []
+    moved, devices = [each for each in items if each.name in evicted], [*map(_devices, others)]
+    outcome, promises = place_on_nodes(moved, devices), [*_promises(cluster.ledger, mine.pool)]
+    if isinstance(outcome, Placement) and absent:
+        both = place_on_nodes([*moved, *absent], devices)
         if isinstance(both, Placement):
             outcome = both
-        elif isinstance(outcome, Placement) and not promises:
+        elif not promises:
             promises.append(_without_room(mine.pool, both, absent))
-    else:
-        items = [Item(str(pod), pod.request(GPU)) for pod in pods if pod.request(GPU)]
-        outcome = place([each for each in items if each.name in evicted], [*map(_free, open_nodes)])
     targets = _targets(outcome)
-    return Drain(
+    return Without(
         node=node,
         pool=mine.pool,
         fits=None if isinstance(outcome, Undecided) else isinstance(outcome, Placement),
-        why_not=_why_not(outcome, mine.pool, open_nodes),
+        why_not=_why_not(outcome, mine.pool, others),
         moves=tuple(
             Move(
                 namespace=item.name.partition("/")[0],
                 name=item.name.partition("/")[2],
-                mib=item.mib if isinstance(mine, NodeRow) else None,
-                gpus=item.devices if isinstance(mine, NodeRow) else item.mib,
+                mib=item.mib if shares else None,
+                gpus=item.devices if shares else item.mib,
                 target=", ".join(targets[item.name]) if targets.get(item.name) else None,
                 stays=item.name not in evicted,
             )
@@ -157,10 +157,7 @@ def _without_room(pool: str, outcome: Placement | Impossible | Undecided, absent
 
 
 def _takes_pods(cluster: ClusterSnapshot, row: NodeRow | WholeRow) -> bool:
-    node = cluster.nodes[row.node]
-    ready = next((c for c in maps_at(map_at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
-    usable = not (isinstance(row, NodeRow) and row.unusable)
-    return usable and ready.get("status") == "True" and not map_at(node, "spec").get("unschedulable")
+    return is_open(cluster.nodes[row.node]) and not (isinstance(row, NodeRow) and row.unusable)
 
 
 def _stays(pod: WholePod) -> bool:
@@ -169,13 +166,9 @@ def _stays(pod: WholePod) -> bool:
 
 
 def _devices(row: NodeRow | WholeRow) -> list[Bin]:
-    devices = row.devices if isinstance(row, NodeRow) else ()
-    return [Bin(f"{row.node}, gpu {device.index}", device.room_mib) for device in devices]
-
-
-def _free(row: NodeRow | WholeRow) -> Bin:
-    offered = row.offered or 0 if isinstance(row, WholeRow) else 0
-    return Bin(row.node, max(offered - (row.held if isinstance(row, WholeRow) else 0), 0))
+    if isinstance(row, WholeRow):
+        return [Bin(row.node, max((row.offered or 0) - row.held, 0))]
+    return [Bin(f"{row.node}, gpu {device.index}", device.room_mib) for device in row.devices]
 
 
 def _targets(outcome: Placement | Impossible | Undecided) -> dict[str, list[str]]:
@@ -190,14 +183,16 @@ def _promises(ledger: Ledger, pool: str) -> Iterator[str]:
     """Yields the contradictions that the ledger has only without one of the pool's nodes."""
     fewer = [replace(each, nodes=each.nodes - 1) if each.name == pool else each for each in ledger.pools]
     if any(each.nodes < 1 for each in fewer):
-        yield f"{pool}: it has no other node, and {ledger.promised_mib(pool)} MiB promised"
+        gpus = ledger.quota_gpus(pool)
+        promised = f"{ledger.promised_mib(pool)} MiB" if not gpus else f"{gpus} GPUs"
+        yield f"{pool}: it has no other node, and {promised} promised"
         return
     now = {line for _, line in contradictions(ledger)}
     yield from (line for _, line in contradictions(replace(ledger, pools=tuple(fewer))) if line not in now)
 
 
 @text_of_lines
-def drain_text(report: Drain, paper: Paper) -> Iterator[str]:
+def without_text(report: Without, paper: Paper) -> Iterator[str]:
     pods = [move for move in report.moves if not move.stays]
     verdict = {
         True: "all its pods fit on the other nodes" if pods else "no pod has to move",

@@ -1,4 +1,4 @@
-"""Tests that drain finds the pods that must move, and their new places."""
+"""Tests that fit --without finds the pods that must move, and their new places."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 
 from gpumem import cluster
-from gpumem.drain import Drain, drain, drain_text
 from gpumem.paper import Paper
 from gpumem.who import UnknownNameError
+from gpumem.without import NoAnswerError, Without, without, without_text
 from tenancy.ledger import Ledger
-from tests.support.kubectl import BATCH, LEDGER_OF_PROD, SYSTEM, T4, api, device_slice, node, pod
+from tests.support.kubectl import BATCH, LEDGER_OF_PROD, PODS, SYSTEM, T4, api, device_slice, node, pod
 
 TWO_NODES = replace(LEDGER_OF_PROD, pools=(replace(T4, nodes=2), replace(BATCH, nodes=2)))
 
 
 def drained(
     *pods: dict[str, Any], of: str = "k8s-node1", ledger: Ledger = TWO_NODES, nodes: list[dict[str, Any]] | None = None
-) -> Drain:
+) -> Without:
     there = nodes or [node("k8s-node1"), node("k8s-node2", "whole"), node("k8s-node3"), node("k8s-node4", "whole")]
     slices = [device_slice("k8s-node1", 15360), device_slice("k8s-node3", 15360)]
-    return drain(cluster.read(api(pods, there, ledger, slices), SYSTEM, str), of)  # type: ignore[arg-type]
+    return without(cluster.read(api(pods, there, ledger, slices), SYSTEM, str), of)  # type: ignore[arg-type]
 
 
 def on(name: str, mib: int, where: str = "k8s-node1") -> dict[str, Any]:
@@ -34,14 +34,14 @@ def test_pods_that_fit_on_the_other_node_have_a_target() -> None:
         ("ml", "k8s-node3, gpu 0"),
         ("server", "k8s-node3, gpu 0"),
     }
-    assert "k8s-node1 (t4): all its pods fit on the other nodes" in drain_text(found, Paper())
+    assert "k8s-node1 (t4): all its pods fit on the other nodes" in without_text(found, Paper())
 
 
 def test_pods_that_do_not_all_fit_have_no_target() -> None:
     found = drained(on("ml", 3000), on("other", 12000, "k8s-node3"))
     assert (found.fits, found.fine) == (False, False)
     assert [move.target for move in found.moves] == [None]
-    text = drain_text(found, Paper())
+    text = without_text(found, Paper())
     assert "k8s-node1 (t4): its pods do not all fit on the other nodes" in text
     assert found.why_not in text
 
@@ -62,7 +62,7 @@ def test_pods_that_a_drain_does_not_evict_need_no_place() -> None:
     stays["metadata"]["ownerReferences"] = [owner]
     found = drained(stays, on("other", 12000, "k8s-node3"))
     assert (found.fits, [move.stays for move in found.moves]) == (True, [True])
-    assert "no pod has to move" in drain_text(found, Paper())
+    assert "no pod has to move" in without_text(found, Paper())
 
 
 def test_promises_that_need_the_node_are_named() -> None:
@@ -117,6 +117,18 @@ def test_whole_devices_move_to_nodes_with_free_devices() -> None:
     assert [(move.mib, move.gpus, move.target) for move in found.moves] == [(None, 1, "k8s-node4")]
     taken = pod("taken", 0, "team-a", on="k8s-node4", limits={"nvidia.com/gpu": "1"})
     assert drained(job, taken, of="k8s-node2").fits is False
+
+
+def test_the_only_node_of_whole_devices_names_the_gpus_that_are_promised() -> None:
+    found = drained(of="k8s-node2", ledger=LEDGER_OF_PROD, nodes=[node("k8s-node2", "whole")])
+    assert found.promises == ("batch: it has no other node, and 1 GPUs promised",)
+
+
+def test_who_may_not_read_all_pods_learns_the_role_to_ask_for() -> None:
+    found = api([on("ml", 3000)])
+    found.refused.add(PODS)
+    with pytest.raises(NoAnswerError, match="ask for the ClusterRole gpumem-operator"):
+        without(cluster.read(found, SYSTEM, lambda: "immich"), "k8s-node1")
 
 
 def test_an_unknown_node_is_an_error() -> None:
