@@ -125,10 +125,7 @@ def cool_down(prod: Rollout, seconds: str) -> None:
 @pytest.fixture(scope="module")
 def card(prod: Rollout) -> Iterator[Card]:
     script = Scripted(prod.cluster, NODES, "scripted")
-    address = script.start({}, {})
-    exporter = eventually(lambda: measuring(prod), "the node's exporter has an address")
-    status = {"podIP": address, "podIPs": [{"ip": address}]}
-    prod.cluster.api.patch(f"{pods(NODES, exporter)}/status", {"status": status})
+    script.stand_in_for_the_exporter(NODE, PORT)
     for namespace, app, mib in RESIDENTS:
         prod.cluster.api.create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(app, mib))
     found = Card(prod, script)
@@ -137,14 +134,6 @@ def card(prod: Rollout) -> Iterator[Card]:
     for namespace, app, _ in RESIDENTS:
         prod.delete(f"/apis/apps/v1/namespaces/{namespace}/deployments/{app}")
     eventually(lambda: not any(found.pod(namespace, app) for namespace, app, _ in RESIDENTS), "the residents have gone")
-
-
-def measuring(prod: Rollout) -> str | None:
-    for pod in prod.items(f"{pods(NODES)}?fieldSelector=spec.nodeName%3D{NODE}"):
-        ports = {port["containerPort"] for each in pod["spec"]["containers"] for port in each.get("ports", ())}
-        if PORT in ports and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("podIP"):
-            return str(pod["metadata"]["name"])
-    return None
 
 
 def quota_used(prod: Rollout) -> str:

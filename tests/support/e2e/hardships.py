@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from tenancy import names
 from toolchain.cluster.image import agent_image
 
 _RELAY = """
@@ -30,15 +29,6 @@ async def main():
 
 asyncio.run(main())
 """
-_AHEAD = f"""
-import functools, sys
-from datetime import UTC, datetime, timedelta
-sys.path.insert(0, "{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}")
-from agents import __main__
-from agents.runtime import clock
-clock.Clock = functools.partial(clock.Clock, now=lambda: datetime.now(UTC) + timedelta(hours=1))
-sys.exit(__main__.main(sys.argv[1:]))
-"""
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -62,11 +52,6 @@ def behind_an_api_that_takes(seconds: float) -> Change:
         ]
 
     return change
-
-
-def an_hour_ahead(pod: dict[str, Any]) -> None:
-    (agent,) = pod["containers"]
-    agent["command"] = ["python", "-I", "-c", _AHEAD, agent["command"][-1]]
 
 
 def without_rights(pod: dict[str, Any]) -> None:

@@ -64,6 +64,23 @@ class Scripted:
         address: str = eventually(self._address, f"{self.name} runs")
         return address
 
+    def stand_in_for_the_exporter(self, node: str, port: int) -> None:
+        """Starts the server, and gives its address to the exporter's pod of a simulated node. `port` is the port that
+        the stack declares for exporters.
+        """
+        address, path = self.start({}, {}), f"/api/v1/namespaces/{self.namespace}/pods"
+
+        def exporter() -> str | None:
+            for pod in (self.cluster.api.get(f"{path}?fieldSelector=spec.nodeName%3D{node}") or {"items": []})["items"]:
+                ports = {each["containerPort"] for part in pod["spec"]["containers"] for each in part.get("ports", ())}
+                if port in ports and "deletionTimestamp" not in pod["metadata"] and pod["status"].get("podIP"):
+                    return str(pod["metadata"]["name"])
+            return None
+
+        name = eventually(exporter, "the node's exporter has an address")
+        status = {"podIP": address, "podIPs": [{"ip": address}]}
+        self.cluster.api.patch(f"{path}/{name}/status", {"status": status})
+
     def change(self, **script: str | None) -> None:
         self.cluster.api.patch(f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}", {"data": script})
 
