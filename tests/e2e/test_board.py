@@ -95,11 +95,6 @@ def test_the_board_shows_the_pools_and_sums_that_its_account_reads(real_cluster:
     assert TENANT not in found
 
 
-def test_the_board_has_no_priority_above_other_pods(real_cluster: HeldCluster, board: str) -> None:
-    spec = (real_cluster.api.get(pods(SYSTEM, board)) or {})["spec"]
-    assert (spec.get("priorityClassName"), spec["priority"]) == (None, 0)
-
-
 def test_the_account_of_the_board_has_no_right_that_the_policy_pack_does_not_allow(
     real_cluster: HeldCluster, board: str
 ) -> None:

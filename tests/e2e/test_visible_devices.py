@@ -94,13 +94,6 @@ def seen(cluster: HeldCluster, name: str) -> dict[str, set[str]]:
     return {each: {saw(each, previous=True), saw(each, previous=False)} for each in ("model", "sidecar")}
 
 
-def test_the_container_with_the_budget_sees_the_device_that_was_chosen_also_after_a_restart(
-    tenant: HeldCluster,
-) -> None:
-    bind(tenant, "placed", {NAMES.device_uuid: "GPU-7f3a"})
-    assert seen(tenant, "placed") == {"model": {"'GPU-7f3a'"}, "sidecar": {"'void'"}}
-
-
 def test_without_a_chosen_device_a_container_sees_no_device(tenant: HeldCluster) -> None:
     bind(tenant, "unplaced", {})
     assert seen(tenant, "unplaced") == {"model": {"''"}, "sidecar": {"'void'"}}

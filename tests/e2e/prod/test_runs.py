@@ -10,7 +10,7 @@ import pytest
 from agents.runtime.clock import PROMPT_SECONDS, seconds_left
 from components.base.zipapp import digest
 from tenancy import names
-from tests.support.e2e.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs, pods
+from tests.support.e2e.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs
 from toolchain.cluster.control_plane import NODE
 
 CRON_JOBS = [names.RECONCILE, names.WATCHDOG, names.GATE]
@@ -59,13 +59,3 @@ def test_a_runs_pod_has_its_scheduled_minute_in_its_name(prod: Rollout, agent: s
     )
     late = scheduled + timedelta(seconds=10)
     assert seconds_left(1000, pod["name"], late) == 1000 + PROMPT_SECONDS - 10
-
-
-def test_the_same_pod_with_one_protection_less_is_refused(prod: Rollout) -> None:
-    template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.RECONCILE}")
-    spec = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "looser"}}
-    assert prod.create(f"{pods(SYSTEM)}?dryRun=All", {**pod, "spec": spec}).refusal is None
-    answer = prod.create(f"{pods(SYSTEM)}?dryRun=All", {**pod, "spec": {**spec, "hostPID": True}})
-    assert answer.code == 403
-    assert 'violates PodSecurity "restricted:latest"' in str(answer.refusal)
