@@ -109,12 +109,19 @@ def clusters(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     with (
         cluster.running(made("worker"), extent=Extent.SIMULATED) as far,
         cluster.running(made("manager"), extent=Extent.SIMULATED) as near,
-        rolled_out(far, made("far"), GPUS, tenants=tenants, queues=OF_THE_WORKER) as worker,
-        rolled_out(near, made("near"), GPUS, pools={}, tenants=tenants, queues=OF_THE_MANAGER, kueue=kueue) as manager,
+        rolled_out(far, made("far"), GPUS, is_gated=True, tenants=tenants, queues=OF_THE_WORKER) as worker,
+        rolled_out(
+            near,
+            made("near"),
+            GPUS,
+            is_gated=True,
+            pools={},
+            tenants=tenants,
+            queues=OF_THE_MANAGER,
+            kueue=kueue,
+        ) as manager,
     ):
         both = Clusters(manager, worker)
-        for stack in (worker, manager):
-            stack.gated_up()
         both.connect(NEAR, both.worker_address)
         both.connect(GONE, ADDRESS_OF_NOTHING)
         becomes(lambda: both.active(NEAR), ("True", "Active"), "the worker cluster is connected")

@@ -119,9 +119,6 @@ def test_the_agents_run_from_an_image_with_their_code_and_not_from_one_with_othe
     lab.succeed("up")
     assert advertised(lab) == {GPUMEM, GPU_COUNT}
     assert code(lab) == []
-    lab.write()
-    lab.succeed("up")
-    assert code(lab) == [build().config_map]
 
 
 def code(lab: Lab) -> list[str]:

@@ -20,7 +20,9 @@ LOW, HIGH = "gpu-batch", "gpu-urgent"
 
 
 @contextmanager
-def rolled_out(cluster: HeldCluster, folder: Path, gpus: int, **settings: Mapping[str, Any]) -> Iterator[Rollout]:
+def rolled_out(
+    cluster: HeldCluster, folder: Path, gpus: int, *, is_gated: bool = False, **settings: Mapping[str, Any]
+) -> Iterator[Rollout]:
     cluster.add_node(NODE, labels=simulated.gpu_labels(sharing="none", replicas=1), resources={GPU: str(gpus)})
     prod, space = raw(), workspace(folder)
     pool = {"node_selector": {"kubernetes.io/hostname": NODE}, "nodes": 1, "device_count": gpus, "sharing": "whole"}
@@ -36,7 +38,10 @@ def rolled_out(cluster: HeldCluster, folder: Path, gpus: int, **settings: Mappin
     space.stack_file.write_text(yaml.safe_dump(written))
     stack = Rollout(cluster, space)
     stack.init()
-    stack.up()
+    if is_gated:
+        stack.gated_up()
+    else:
+        stack.up()
     yield stack
 
 
