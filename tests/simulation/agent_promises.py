@@ -47,7 +47,6 @@ class AgentPromises:
         # Maps each node to the time of reconcile's last write.
         self.written_at: dict[str, float] = {}
         self.writes: dict[tuple[float, str], int] = {}
-        self.failed_at: dict[str, float] = {}  # Maps each agent to the time of its last failed pass.
         self.untold: dict[tuple[str, str], float] = {}
         system.server.refusals.append(self._refusal)
         system.server.told.append(self._told)
@@ -233,7 +232,6 @@ class AgentPromises:
 
     def failed(self, agent: str, error: AgentError) -> None:
         server = self.system.server
-        self.failed_at[agent] = self.world.now
         if isinstance(error, IncompletePassError) or server.is_faulty or self._is_troubled(agent):
             return
         if agent in (WATCHDOG, GATE) and self.world.now - self.system.clocks_changed_at < _FAULT_SECONDS:

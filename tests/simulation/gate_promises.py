@@ -42,9 +42,6 @@ class GatePromises:
     def start_over(self) -> None:
         self._closed.clear()
 
-    def recently_free(self) -> list[dict[str, int]]:
-        return [seen for _, seen in self._free]
-
     def look(self) -> None:
         for name, gate in self.system.gates.items():
             is_open = self.system.pods_of(name) > 0

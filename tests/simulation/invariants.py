@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from tenancy.ledger import Pool
 from tenancy.names import GATE, METRIC_POOL_FLOOR, RECONCILE, WATCHDOG
 from tests.simulation.agent_promises import AgentPromises
-from tests.simulation.cache_promises import CachePromises
 from tests.simulation.gate_promises import LAG_SECONDS, GatePromises, hangs
 from tests.simulation.model.api import Object
 from tests.simulation.model.devices import Card
 from tests.simulation.model.kubelet import RunningPod
 from tests.simulation.model.scheduler import advertised
 from tests.simulation.model.tenants import ON_DEMAND, QUEUED, RESIDENT, Workload, gpumem_of
-from tests.simulation.preemption import Preemptions
-from tests.simulation.report_promises import ReportPromises
 from tests.support.seat_orders import Wanted, fits
 
 if TYPE_CHECKING:
@@ -49,9 +46,6 @@ class Invariants:
         self.violations = system.violations
         self.gates = GatePromises(system)
         self.agents = AgentPromises(system)
-        self.caches = CachePromises(system, self.gates)
-        self.reports = ReportPromises(system)
-        self.preemptions = Preemptions(system)
         self.recycled: dict[str, list[float]] = {}  # Maps each workload to the times of its recycles.
         self.bound: dict[str, float] = {}  # Maps each pod's UID to the time of the pod's bind.
         self.helped: dict[str, float] = {}  # Maps each device to the last time when recycles on it could help.
@@ -90,8 +84,6 @@ class Invariants:
         self._quota()
         self._agents()
         self.agents.look()
-        self.caches.look()
-        self.reports.look()
 
     def _waits(self) -> None:
         system = self.system
@@ -227,7 +219,6 @@ class Invariants:
             if not self._pressed(card):
                 self.violations.held("pressure stays", card.uuid, False, 0.0, "")
                 self.violations.held("gate stays open", card.uuid, False, 0.0, "")
-                self.reports.silent_pressure(card, (), little=False, limited=False)
                 continue
             self.world.see("state: a device is under its floor")
             on = self._on(card)
@@ -237,10 +228,7 @@ class Invariants:
             )
             pressed = pressed and not self._stray(card.node)
             evictable = [each for each in on if self._evictable(each)]
-            restores = self._restore(card, evictable)
             allowed = self._within_limits(card, evictable)
-            limited = restores and not self._restore(card, allowed)
-            self.reports.silent_pressure(card, evictable, little=pressed and not restores, limited=pressed and limited)
             evictable = allowed if self._restore(card, allowed) else []
             names = ", ".join(f"{e.workload.name} ({e.used_mib} of {e.workload.each_mib})" for e in evictable)
             text = f"{card.uuid} has {card.free_mib} MiB free, and nobody recycles {names}"
@@ -374,8 +362,6 @@ class Invariants:
             case "preempt":
                 for victim in found["victims"]:
                     self._preempted(found["pod"], victim)
-                if {victim["metadata"]["uid"] for victim in found["victims"]} != {*found["named"]}:
-                    self.preemptions.check(found["pod"], found["node"], found["victims"], found["candidates"])
             case "bind":
                 self._bound(found)
             case "scale":
@@ -385,7 +371,6 @@ class Invariants:
                 self.agents.acted(GATE, nodes)
                 self.agents.listed(GATE)
                 self.gates.scaled(found)
-                self.reports.gate_scaled(found)
             case "node":
                 self._advertised(found)
             case "finalizers":
@@ -403,7 +388,6 @@ class Invariants:
         used = running.used_mib if running else 0
         self.world.say("api", f"evicts {workload.name}, which has {used} of {workload.declared_mib} MiB")
         self.agents.evicted(pod, workload)
-        self.reports.evicted(pod)
         self._remember_help()
         self.recycled.setdefault(workload.name, []).append(self.world.now)
         self.world.timers.append(self.world.now + int(self.system.stack.environ[WATCHDOG]["COOL_DOWN_SECONDS"]))

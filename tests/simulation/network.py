@@ -147,7 +147,6 @@ class FaultyExporter(Exporter):
     selected: bool = True
     frozen: tuple[int, str] | None = None
     untrusted_since: float | None = None
-    silent_since: float | None = None
     # The last readings of the devices: the time, and the free MiB of each device by UUID.
     scans: list[tuple[float, dict[str, int]]] = field(default_factory=list)
     shown: Callable[["FaultyExporter", Reading], None] = lambda exporter, found: None
@@ -183,12 +182,6 @@ class FaultyExporter(Exporter):
         self.parsed = None if self.trouble else self.parsed
         self.shown(self, found)
         return found
-
-    def note_silence(self) -> None:
-        if self._is_reachable():
-            self.silent_since = None
-        elif self.silent_since is None:
-            self.silent_since = self.world.now
 
     def serves(self, name: str) -> bool:
         return self._is_reachable() and f"\n{name}{{" in self.gauge.metrics()[1]

@@ -178,10 +178,7 @@ class Scheduler:
             uids = {each["UID"] for each in chosen["Pods"]}
             leaving = [p for p in self.bound_to(node) if p["metadata"]["uid"] in uids]
             for check in self.server.checks:
-                check(
-                    "preempt",
-                    {"pod": pod, "node": node, "named": named[node], "victims": leaving, "candidates": lower[node]},
-                )
+                check("preempt", {"pod": pod, "victims": leaving})
             for victim in leaving:
                 self.world.say("scheduler", f"preempts {victim['metadata']['name']}")
                 self.world.see("action: preempted")
