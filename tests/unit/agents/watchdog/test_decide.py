@@ -12,8 +12,6 @@ from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Trouble
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import Limits, Recycled, RefusedRecycle
 from tenancy.units import MIB
-from tests.support import search
-from tests.support.disorder import live
 from tests.support.exporters import card
 from tests.support.fake_cluster import T4
 from tests.support.watching import (
@@ -422,17 +420,6 @@ def test_a_pod_within_its_budget_on_a_device_is_not_recycled_for_its_other_devic
     decision = two_cards(Watch(), (PAIR, 6_000, 0), (PAIR, 5_000, 1), (EMULATOR, 9_500, 1))
     assert recycled(decision) == []
     assert [each.missing_mib for each in decision.verdicts] == [0, 676]
-
-
-LIVES, PASSES = search.cases(30, soak=500), 20
-
-
-@pytest.mark.search
-@pytest.mark.parametrize("part", range(10))
-def test_no_order_of_events_makes_it_do_wrong(part: int) -> None:
-    """`make soak` tests 100,000 random decisions of the watchdog."""
-    recycled_in_all = sum(live(search.dice(f"life {part} {index}"), PASSES) for index in range(LIVES))
-    assert recycled_in_all > LIVES / 4, "it does act"
 
 
 @pytest.mark.parametrize("why", ["", "no-limit", "no-cgroup", "other-limit", "no-budget"])
