@@ -49,7 +49,6 @@ SIDECAR = gpumem("1k", restartPolicy="Always")
 )
 def test_a_request_counts_init_containers_and_sidecars_as_the_scheduler_does(spec: dict[str, Any], mib: int) -> None:
     assert pod(**spec).request(NAMES.gpumem) == mib
-    assert pod(**spec).declared_mib(LEDGER) == mib
 
 
 @pytest.mark.parametrize(
@@ -59,8 +58,6 @@ def test_what_cannot_be_read_names_the_pod_and_the_field_whatever_is_wrong(conta
     broken = pod(containers=containers)
     with pytest.raises(FieldError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
         broken.request(NAMES.gpumem)
-    with pytest.raises(FieldError, match=r"^pod n/p: viktorbarzin\.me/gpumem: "):
-        broken.declared_mib(LEDGER)
 
 
 def test_a_pod_terminates_from_its_deletion_on_and_not_by_a_null() -> None:
