@@ -90,11 +90,11 @@ class Platform(pulumi.ComponentResource):
 
 def _parsed(given: Mapping[str, Any]) -> StackSettings:
     if "file" in given:
-        return settings.from_file(Path(given["file"]))[0]
+        return settings.load_file(Path(given["file"]))
     values = given["settings"]
     if problems := [*_not_plain(values, ())]:
         raise settings.ConfigError("\n".join(problems))
-    return settings.from_mapping(_plain(values), Path())
+    return settings.parse(_plain(values))
 
 
 def _not_plain(value: Any, path: tuple[str, ...]) -> Iterator[str]:

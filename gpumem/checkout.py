@@ -7,7 +7,7 @@ comments and the order of keys stay the same. The policy pack judges the changed
 
 import copy
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,44 +31,31 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedStack:
-    """A stack file that the check of the settings accepts.
-
-    `values` has the values of the stack file and of all files that it names. `homes` returns the file that has a
-    certain entry, or None if the stack file itself has the entry.
-    """
+    """A stack file that the check of the settings accepts. `values` has the values of the stack file."""
 
     path: Path
     ledger: Ledger
     host_memory: HostMemoryPools
     values: Mapping[str, Any]
-    homes: Callable[[KeyPath], Path | None]
-
-    def home(self, path: KeyPath) -> Path:
-        """Returns the file that has the entry at a path."""
-        return self.homes(path) or self.path
-
-    def shown(self, file: Path) -> str:
-        """Returns the path of a file, relative to the directory of the stack file."""
-        return file.relative_to(self.path.parent).as_posix()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A change of stack files: the new text of each changed file.
+    """A change of a stack file.
 
-    `refusals` has the errors that the settings and the policy pack report.
+    `text` is the new text. `refusals` has the errors that the settings and the policy pack report.
     """
 
-    texts: Mapping[Path, str]
+    text: str
     refusals: tuple[str, ...]
 
 
 def read(name: str, root: Path) -> AcceptedStack:
     """Returns the stack file of a stack with this name, or at this path. Raises CheckoutError."""
     path = _existing(name, root)
-    settings, parts = _declared(path)
+    settings, values = _declared(path)
     pools = _host_memory(settings)
-    return AcceptedStack(path=path, ledger=settings.ledger(), host_memory=pools, values=parts.values, homes=parts.home)
+    return AcceptedStack(path=path, ledger=settings.ledger(), host_memory=pools, values=values)
 
 
 def declared_parts(name: str, root: Path) -> Declared:
@@ -139,15 +126,13 @@ def file_name(given: str) -> str:
 def with_numbers(stack: AcceptedStack, numbers: Mapping[KeyPath, int]) -> Proposal:
     """Returns the stack file with new numbers at the given paths of keys.
 
-    Raises CheckoutError if a file has no number at one of these paths.
+    Raises CheckoutError if the file has no number at one of these paths.
     """
-    texts: dict[Path, str] = {}
-    for file in sorted({stack.home(path) for path in numbers}):
-        texts[file] = _with_numbers(stack, file, {path: n for path, n in numbers.items() if stack.home(path) == file})
-    return Proposal(texts=texts, refusals=refusals_of(_with(stack.values, numbers)))
+    text = _with_numbers(stack.path, numbers)
+    return Proposal(text=text, refusals=refusals_of(_with(stack.values, numbers)))
 
 
-def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, int]) -> str:
+def _with_numbers(file: Path, numbers: Mapping[KeyPath, int]) -> str:
     import yaml  # noqa: PLC0415 (the plugin has none)
 
     text = file.read_text(encoding="utf-8")
@@ -164,12 +149,10 @@ def _with_numbers(stack: AcceptedStack, file: Path, numbers: Mapping[KeyPath, in
 
 
 def patch(stack: AcceptedStack, change: Proposal) -> str:
-    """Returns the changes of all files as a unified diff."""
-    lines: list[str] = []
-    for file, text in change.texts.items():
-        before, after = (each.splitlines(keepends=True) for each in (file.read_text(encoding="utf-8"), text))
-        lines += difflib.unified_diff(before, after, f"a/{stack.shown(file)}", f"b/{stack.shown(file)}")
-    return "".join(lines)
+    """Returns the change as a unified diff."""
+    texts = (stack.path.read_text(encoding="utf-8"), change.text)
+    before, after = (each.splitlines(keepends=True) for each in texts)
+    return "".join(difflib.unified_diff(before, after, f"a/{stack.path.name}", f"b/{stack.path.name}"))
 
 
 def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -209,10 +192,10 @@ def _needed() -> None:
 
 
 def _declared(path: Path) -> Any:
-    from stacks import settings  # noqa: PLC0415
+    from stacks import settings, stackfile  # noqa: PLC0415
 
     try:
-        return settings.declared(path) if path.name.startswith("Pulumi.") else settings.from_file(path)
+        return settings.load_file(path), stackfile.read(path).values
     except settings.ConfigError as error:
         raise CheckoutError(str(error)) from None
 

@@ -22,8 +22,7 @@ def fit_text(found: Fit, paper: Paper) -> Iterator[str]:
     stack = found.stack or ""
     file = file_name(stack)
     if found.patch:
-        one = file + ("" if is_path(stack) else ", under config:")
-        into = "the files that it names" if found.patch.startswith("---") else one
+        into = file + ("" if is_path(stack) else ", under config:")
         yield f"into {into} (settings and the gate's rules on the ledger pass it)"
         yield from (f"  {line}" for line in found.patch.splitlines())
         if found.tenant is None:

@@ -20,7 +20,7 @@ class StackFile:
     def __init__(self, name: str, root: Path) -> None:
         found = checkout.read(name, root)
         self.name, self.ledger = name, found.ledger
-        self._stack, self._raw = found, found.values
+        self._raw = found.values
 
     def with_patch(self, found: Fit) -> Fit:
         """Returns the report with a patch of the stack file.
@@ -64,35 +64,7 @@ class StackFile:
         return {**patch, "pools": {pool.pool: {"nodes": pool.nodes, **floor}}}
 
     def _text(self, patch: Mapping[str, Mapping[str, Any]]) -> str:
-        """Returns the change as YAML.
-
-        If the stack has several files, the YAML text has one document for each file. Each document of the YAML text
-        begins with the file's name.
-        """
-        files: dict[Path, dict[str, dict[str, Any]]] = {}
-        for part, entries in patch.items():
-            for name, entry in entries.items():
-                file = self._file(part, name, entry)
-                files.setdefault(file, {}).setdefault(f"{_PREFIX}{part}", {})[name] = entry
-        if [*files] == [self._stack.path]:
-            return output.as_yaml(files[self._stack.path])
-        titles = {file: self._stack.shown(file) for file in files} | {
-            self._stack.path: f"{self._stack.path.name}, under config:"
-        }
-        return "".join(f"--- # {titles[file]}\n{output.as_yaml(parts)}" for file, parts in files.items())
-
-    def _file(self, part: str, name: str, entry: Mapping[str, Any]) -> Path:
-        """Returns the path of the file to which the entry belongs.
-
-        A new entry belongs to a file with other entries of its tenant. If no file has entries of the tenant, the new
-        entry belongs to the file of its part.
-        """
-        if name in self._raw.get(part, {}):
-            return self._stack.home((part, name))
-        tenant = entry.get("tenant")
-        seats = (each for each, seat in self._raw.get(part, {}).items() if seat.get("tenant") == tenant)
-        neighbour = next(seats, None) if tenant else None
-        return self._stack.home((part, neighbour) if neighbour else (part,))
+        return output.as_yaml({f"{_PREFIX}{part}": entries for part, entries in patch.items()})
 
     def _name(self, tenant: str) -> str:
         taken = {name for part in ("residents", "on_demand", "unbudgeted") for name in self._raw.get(part, {})}

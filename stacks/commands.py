@@ -27,7 +27,6 @@ from stacks.engine import GATED, Engine, EngineError, refuse_flags
 from stacks.existing import origin, removal
 from stacks.existing.check import Changes, check
 from stacks.kubeconfig import KubeconfigError
-from stacks.parts import Parts
 from stacks.platform import alerts_args, policy_configuration
 from stacks.preview import run
 from stacks.preview.events import Op
@@ -59,13 +58,13 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | 
     Also draws the seats before and after the change into a file. By default, `before` is the stack's state.
     """
     refuse_flags(flags, engine.environment, gated=True)
-    declared, parts = settings.declared(engine.existing_stack_file())
+    declared = settings.load_file(engine.existing_stack_file())
     engine.select()
     try:
         cluster = _cluster(engine)
     except KubeconfigError as error:
         cluster = f"{error}; the program is judged without one"
-    return _judge(engine, flags, declared, parts, cluster, full=full, before=before).exit_code
+    return _judge(engine, flags, declared, cluster, full=full, before=before).exit_code
 
 
 def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
@@ -81,13 +80,13 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     """
     refuse_flags(flags, engine.environment, gated=True)
     program = engine.program_files()
-    declared, parts = settings.declared(engine.existing_stack_file())
+    declared = settings.load_file(engine.existing_stack_file())
     state = _recovered(engine, yes=yes)
     cluster = _cluster(engine)
     _refuse_the_state_of_another_cluster(engine, state, cluster)
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-up-") as folder:
         file = Path(folder) / "plan.json"
-        ended = _judge(engine, (*flags, "--save-plan", str(file)), declared, parts, cluster, full=full)
+        ended = _judge(engine, (*flags, "--save-plan", str(file)), declared, cluster, full=full)
         if ended.exit_code:
             return ended.exit_code
         plan = json.loads(file.read_text(encoding="utf-8"))
@@ -155,12 +154,12 @@ def render(engine: Engine, *, out: str) -> int:
 
     The preview has an empty state and no cluster. Therefore it shows every object as the program declares it.
     """
-    declared, parts = settings.declared(engine.existing_stack_file())
+    declared = settings.load_file(engine.existing_stack_file())
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-render-") as state:
         elsewhere = {"PULUMI_BACKEND_URL": f"file://{state}", "KUBECONFIG": f"{state}/none"}
         alone = replace(engine, environment={**engine.environment, **elsewhere})
         alone.select()
-        ended = _judge(alone, (), declared, parts, f"{engine.stack} as plain manifests", full=False)
+        ended = _judge(alone, (), declared, f"{engine.stack} as plain manifests", full=False)
         if ended.exit_code:
             return ended.exit_code
         objects = manifests.placed(alone, ended.events.resources.values())
@@ -225,7 +224,6 @@ def _judge(
     engine: Engine,
     flags: Sequence[str],
     declared: StackSettings,
-    parts: Parts,
     cluster: str,
     *,
     full: bool,
@@ -241,7 +239,7 @@ def _judge(
             print(f"previewing {engine.stack} …", file=sys.stderr)
         ended = run.preview_quietly(engine, given)
     state = ledger_before(ended.events.resources.values())
-    lowered = remedies(declared.ledger(), lambda seat: parts.shown(("residents", seat)), state)
+    lowered = remedies(declared.ledger(), state)
     observed = declared.ledger().observed
     drawn = f"{_chart(declared)}\n{_draw(engine, declared.ledger(), state, before)}\n"
     sys.stdout.write(report(ended, drawn, colour=_colour(), remedies=lowered, observed=observed))

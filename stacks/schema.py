@@ -1,7 +1,7 @@
-"""Makes the JSON schemas of a stack file and of the files that it names, from the models of the settings.
+"""Makes the JSON schema of a stack file from the models of the settings.
 
-Editors use the schemas to complete and check stack files. The schemas are written in Draft 7, which the YAML language
-server reads. The schemas do not check references and relations between keys, but the check of the settings does.
+Editors use the schema to complete and check stack files. The schema is written in Draft 7, which the YAML language
+server reads. The schema does not check references and relations between keys, but the check of the settings does.
 """
 
 import json
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from stacks import settings_page
-from stacks.parts import FILES
 from stacks.problems import PROVIDERS
 from stacks.settings import StackSettings
 from stacks.stackfile import PULUMI_KEYS
@@ -50,25 +49,6 @@ def stack_file_schema() -> dict[str, Any]:
     }
 
 
-def parts_file_schema() -> dict[str, Any]:
-    """Returns the schema of a file with parts. The schema of a file with parts refers to the schema of `config` in a
-    stack file."""
-    names = [name for name in StackSettings.model_fields if name != FILES]
-    under_config = "config.schema.json#/properties/config/properties"
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": f"Parts of a stack of {PROJECT}, in a file of their own",
-        "type": "object",
-        "properties": {
-            spelling: {"$ref": f"{under_config}/{PROJECT}:{name}"}
-            for name in names
-            for spelling in (name, f"{PROJECT}:{name}")
-        },
-        "additionalProperties": False,
-        "allOf": [_once(name) for name in names],
-    }
-
-
 def _spellings(name: str) -> list[dict[str, Any]]:
     """Returns the two spellings of a key, with the project's name and without it.
 
@@ -83,23 +63,17 @@ _WITH_CLUSTERS = [
 
 
 def _once(name: str, *, required: bool = False) -> dict[str, Any]:
-    """Returns a schema that allows a key in only one of its spellings.
-
-    If the stack file names further files, one of these files may have a required key. A stack with worker clusters
-    needs no pools.
-    """
-    at_most = {"not": {"allOf": _spellings(name)}}
+    """Returns a schema that allows a key in only one of its spellings. A stack with worker clusters needs no pools."""
+    at_most, exactly = {"not": {"allOf": _spellings(name)}}, {"oneOf": _spellings(name)}
     if not required:
         return at_most
-    unless = [*_spellings(FILES), *(_WITH_CLUSTERS if name == "pools" else ())]
-    return {"if": {"anyOf": unless}, "then": at_most, "else": {"oneOf": _spellings(name)}}
+    return {"if": {"anyOf": _WITH_CLUSTERS}, "then": at_most, "else": exactly} if name == "pools" else exactly
 
 
 def generated_files(root: Path) -> dict[Path, str]:
     """Returns each file of the project that is generated from the settings, with its text."""
     return {
         root / "docs/config.schema.json": _json(stack_file_schema()),
-        root / "docs/parts.schema.json": _json(parts_file_schema()),
         root / "docs/reference/settings.md": settings_page.render(settings_schema()),
     }
 

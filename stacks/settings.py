@@ -6,10 +6,10 @@ concerns several resources.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import pulumi
 from pydantic import Field, ValidationError
@@ -32,8 +32,7 @@ from components.queues.quotas import PARTIAL_RESOURCES
 from components.queues.spec import InstalledKueueSpec, QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import parts, problems, references, stackfile, taken_names
-from stacks.parts import Parts
+from stacks import problems, references, stackfile, taken_names
 from tenancy.choices import Mode, Sharing, Source
 from tenancy.frameworks import FrameworkName
 from tenancy.ledger import (
@@ -136,12 +135,6 @@ class StackSettings(Spec):
     )
     memory_pools: dict[DnsLabel, HostMemoryPoolSpec] = Field(
         default_factory=dict, description="Nodes on which pods are promised more host memory than the nodes have."
-    )
-    files: list[Annotated[str, parts.INSIDE]] = Field(
-        default_factory=list,
-        description="Paths of further files with parts of the stack file, or of folders with such files. Each path is "
-        "inside the project's folder.",
-        examples=[["stacks.d/prod"]],
     )
 
     def enforces(self, part: AdmissionSpec | WatchdogSpec | GateSpec | TenantSpec | None = None) -> bool:
@@ -328,10 +321,10 @@ def load() -> StackSettings:
     raw = {name: _from_json(given[key]) for key, name in own.items()}
     foreign = [key for key in given if key not in own]
     if not path.exists():
-        return _parsed(raw, path, foreign=foreign)[0]
+        return parse(raw, foreign=foreign)
     contents = _read(path)
     both = [*dict.fromkeys([*contents.foreign, *foreign])]
-    settings, _ = _parsed(contents.values, path, foreign=both)
+    settings = parse(contents.values, foreign=both)
     written = contents.values
     if names := [name for name in {**written, **raw} if raw.get(name, ...) != written.get(name, ...)]:
         raise ConfigError("\n".join(_different(name, raw, written, path) for name in names))
@@ -354,85 +347,38 @@ def _short(values: Mapping[str, Any], name: str) -> str:
 
 
 def load_file(path: Path) -> StackSettings:
-    """Returns the settings in a stack file and in the files that it names, without Pulumi's engine.
-
-    Raises ConfigError.
-    """
-    return declared(path)[0]
-
-
-def declared(path: Path) -> tuple[StackSettings, Parts]:
-    """Returns the settings in a stack file, and the file of each part. Raises ConfigError."""
+    """Returns the settings in a stack file, without Pulumi's engine. Raises ConfigError."""
     contents = _read(path)
-    return _parsed(contents.values, path, foreign=contents.foreign)
+    return parse(contents.values, foreign=contents.foreign)
 
 
-def from_file(path: Path) -> tuple[StackSettings, Parts]:
-    """Returns the settings in a stack file, or in a file with the keys that a stack file has under `config`.
-
-    Also returns the file of each part. Raises ConfigError.
-    """
-    contents = _opened(path, stackfile.read_either)
-    return _parsed(contents.values, path, foreign=contents.foreign)
-
-
-def from_mapping(values: Mapping[str, Any], folder: Path) -> StackSettings:
-    """Returns the settings in a mapping with keys without the project's name.
-
-    The directory `folder` contains the files that the mapping names. Raises ConfigError.
-    """
-    return _parsed(values, folder / "settings", foreign=())[0]
-
-
-def parse(
-    raw: Mapping[str, Any],
-    *,
-    foreign: Iterable[str] = (),
-    found: Sequence[str] = (),
-    placed: Callable[[str], str] = str,
-) -> StackSettings:
+def parse(raw: Mapping[str, Any], *, foreign: Iterable[str] = ()) -> StackSettings:
     """Returns the settings in JSON-like data with keys without the project's name. Raises ConfigError with all
     mistakes.
 
-    `found` has error messages about the files, and `foreign` has keys of other programs. `placed` adds the name of the
-    file to an error message about a key. An empty part is there, with all its defaults.
+    `foreign` has keys of other programs. An empty part is there, with all its defaults.
     """
-    given = dict(raw)
-    empty = list(problems.keys_without_value(given))
-    lines = [*found, *problems.foreign_key_problems(foreign)]
+    empty = list(problems.keys_without_value(raw))
+    lines = problems.foreign_key_problems(foreign)
     lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
     try:
-        settings = StackSettings.model_validate_json(json.dumps(given))
+        settings = StackSettings.model_validate_json(json.dumps(raw))
     except ValidationError as error:
         lines += problems.from_validation(error, StackSettings, but=empty)
-    lines += [*references.problems(given, specs()), *taken_names.problems(given)]
+    lines += [*references.problems(raw, specs()), *taken_names.problems(raw)]
     if lines:  # the policy pack checks the sums, because it judges the whole graph
         more = len(lines) - _MOST_LINES
-        raise ConfigError("\n".join([placed(line) for line in lines[:_MOST_LINES]] + [f"and {more} more"] * (more > 0)))
+        raise ConfigError("\n".join(lines[:_MOST_LINES] + [f"and {more} more"] * (more > 0)))
     return settings
 
 
-def _opened(path: Path, reader: Callable[[Path], stackfile.Contents]) -> stackfile.Contents:
+def _read(path: Path) -> stackfile.Contents:
     try:
-        contents = reader(path)
+        contents = stackfile.read(path)
     except stackfile.StackFileError as error:
         raise ConfigError(str(error)) from None
     _refuse_encrypted(stackfile.encrypted(contents.values))
     return contents
-
-
-def _read(path: Path) -> stackfile.Contents:
-    """Returns the contents of a stack file. Raises ConfigError if the file is too large for Pulumi's engine."""
-    contents = _opened(path, stackfile.read)
-    if problem := stackfile.too_large(contents.values):
-        raise ConfigError(f"{path}: {problem}")
-    return contents
-
-
-def _parsed(values: Mapping[str, Any], path: Path, *, foreign: Iterable[str]) -> tuple[StackSettings, Parts]:
-    gathered = parts.gather(values, path)
-    settings = parse(gathered.values, foreign=foreign, found=gathered.problems, placed=gathered.placed)
-    return settings, gathered
 
 
 def _refuse_encrypted(names: Iterable[str]) -> None:

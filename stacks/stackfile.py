@@ -1,11 +1,10 @@
-"""Reads `Pulumi.<stack>.yaml` and the files with parts that the stack file names, without Pulumi's engine.
+"""Reads a stack file, or a file with the settings that a stack file has under `config`, without Pulumi's engine.
 
 Different YAML readers read some values differently: octal numbers, dates, or a key that is present twice. The reader
 refuses values that YAML readers read differently. People review the stack file, and the seating chart shows it. The
 program, however, gets the values that Pulumi's engine has read.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,10 +22,6 @@ PULUMI_KEYS = {
     "secretsprovider": "A key of Pulumi: the place of the key for secrets.",
     "environment": "A key of Pulumi: environments of Pulumi ESC, for keys of other projects.",
 }
-# The engine passes the configuration in the environment variable PULUMI_CONFIG. Linux allows 128 KiB for one variable
-# (MAX_ARG_STRLEN in include/uapi/linux/binfmts.h). Pulumi.yaml adds more keys to the variable, so the limit for the
-# stack file is below 128 KiB.
-MOST_BYTES = 126 * 1024
 _CONFIG = "config"
 _NULL, _BOOL, _INT, _FLOAT, _STR, _MERGE, _MAP, _SEQ = (
     f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "merge", "map", "seq")
@@ -115,23 +110,14 @@ def _refused(node: yaml.Node, problem: str) -> yaml.MarkedYAMLError:
 
 
 def read(path: Path) -> Contents:
-    """Returns the contents of a stack file. Raises StackFileError if the file is not a stack file."""
-    return _contents(path, _config(path, _root(path)))
+    """Returns the contents of a stack file, or of a file with settings. A file with settings has no key `config`.
 
-
-def read_parts(path: Path) -> Contents:
-    """Returns the contents of a file with parts of a stack. Raises StackFileError."""
-    return _contents(path, _parts(path, _root(path)))
-
-
-def read_either(path: Path) -> Contents:
-    """Returns the contents of a stack file or of a file with parts.
-
-    Only a stack file has the key `config`. Raises StackFileError.
+    Raises StackFileError.
     """
     root = _root(path)
-    has_config = isinstance(root, dict) and _CONFIG in root
-    return _contents(path, _config(path, root) if has_config else _parts(path, root))
+    root = root if isinstance(root, dict) else {}
+    is_stack_file = _CONFIG in root or path.name.startswith("Pulumi.")
+    return _contents(path, _config(path, root) if is_stack_file else root)
 
 
 def project_key(key: str) -> str | None:
@@ -146,21 +132,6 @@ def project_key(key: str) -> str | None:
 def encrypted(raw: Mapping[str, Any]) -> Iterator[str]:
     """Returns the keys that have an encrypted value at any depth."""
     return (name for name, value in raw.items() if _is_encrypted(value))
-
-
-def too_large(raw: Mapping[str, Any]) -> str | None:
-    """Returns an error message if Pulumi's engine cannot pass on a configuration of this size, or None."""
-    size = len(_json({f"{PROJECT}:{name}": _json(value) for name, value in raw.items()}).encode(errors="replace"))
-    if size <= MOST_BYTES:
-        return None
-    return (
-        f"the configuration takes {size} bytes, and the engine passes on {MOST_BYTES} at most; move "
-        f"{size - MOST_BYTES} bytes or more of it into files that {PROJECT}:files names"
-    )
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _is_encrypted(value: object) -> bool:
@@ -188,22 +159,14 @@ def _root(path: Path) -> Any:
         raise StackFileError(f"{path}: goes around in a circle, or too deep") from None
 
 
-def _config(path: Path, root: Any) -> dict[str, Any]:
-    for name in root if isinstance(root, dict) else ():
+def _config(path: Path, root: Mapping[str, Any]) -> dict[str, Any]:
+    for name in root:
         if name != _CONFIG and name not in PULUMI_KEYS:
             raise StackFileError(f"{path}: {name}: stands beside config, where nothing reads it; move it or remove it")
-    config = root.get(_CONFIG) if isinstance(root, dict) else None
+    config = root.get(_CONFIG)
     if not isinstance(config, dict):
         raise StackFileError(f"{path}: has no map under the key config; add it")
     return config
-
-
-def _parts(path: Path, root: Any) -> dict[str, Any]:
-    if not isinstance(root, dict):
-        raise StackFileError(f"{path}: has no map of parts such as tenants; add it, or remove the file")
-    if _CONFIG in root:
-        raise StackFileError(f"{path}: has the key {_CONFIG}; write what is under it without it")
-    return root
 
 
 def _contents(path: Path, given: Mapping[str, Any]) -> Contents:

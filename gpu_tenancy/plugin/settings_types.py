@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stacks.parts import FILES
-
 _ROOT = "Settings"
 
 
@@ -39,9 +37,7 @@ def with_settings(package: Mapping[str, Any], settings: Mapping[str, Any]) -> di
 
 
 def _types(package: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    # A file that FILES names may have a required part.
-    root = {**settings, "required": []} if FILES in settings["properties"] else settings
-    for owner, node in {_ROOT: root, **settings["$defs"]}.items():
+    for owner, node in {_ROOT: settings, **settings["$defs"]}.items():
         if "enum" in node:
             yield owner, _enum(node)
             continue

@@ -1,7 +1,7 @@
 """Proposes a change after a refused preview: lower budgets with which all promises fit, or more devices. Pure."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from stacks.preview.events import Resource
 from tenancy.decode import DecodeError
@@ -28,15 +28,12 @@ def ledger_before(resources: Iterable[Resource]) -> Ledger | None:
     return None
 
 
-def remedies(
-    ledger: Ledger, file_of: Callable[[str], str] = lambda _: "", before: Ledger | None = None
-) -> Iterator[str]:
+def remedies(ledger: Ledger, before: Ledger | None = None) -> Iterator[str]:
     """Yields a sentence for each pool with promises that do not fit.
 
     The sentence names the seats that this change adds or raises, and lower budgets with which all promises fit. If
     possible, the sentence lowers only the seats of this change. If no sensible budgets fit, the sentence has the number
-    of missing devices. `file_of` returns the file that declares a seat, or "" for the stack file. `before` is the
-    ledger before this change.
+    of missing devices. `before` is the ledger before this change.
     """
     for pool in ledger.shared_pools:
         work = WORK // (3 * len(ledger.shared_pools))
@@ -52,7 +49,7 @@ def remedies(
             smallest = lower_budgets(ledger, pool, least=lowest, work=work)
         if smallest.changes != ():
             edit = f"this change {_edited(edited, old)}; " if edited else ""
-            yield f"{pool.name}: {edit}{_remedy(ledger, pool, smallest, work, file_of)}"
+            yield f"{pool.name}: {edit}{_remedy(ledger, pool, smallest, work)}"
 
 
 def _edited(seats: Iterable[Seat], old: dict[str, int]) -> str:
@@ -65,10 +62,10 @@ def _edited(seats: Iterable[Seat], old: dict[str, int]) -> str:
     return _shortened(texts)
 
 
-def _remedy(ledger: Ledger, pool: Pool, smallest: SmallestChange, work: int, file_of: Callable[[str], str]) -> str:
+def _remedy(ledger: Ledger, pool: Pool, smallest: SmallestChange, work: int) -> str:
     if smallest.changes:
         title = "the smallest change that fits" if smallest.proven else "a change that fits, perhaps not the smallest,"
-        return f"{title} lowers {_listed(smallest.changes, file_of)}{_reason(ledger, pool, smallest.changes)}"
+        return f"{title} lowers {_listed(smallest.changes)}{_reason(ledger, pool, smallest.changes)}"
     needed = nodes_needed(ledger, pool, work=work)
     sure = "no budgets fit that keep half of each seat" if smallest.proven else "no lower budgets are known that fit"
     if needed is None or needed.nodes <= pool.nodes:
@@ -90,14 +87,8 @@ def _reason(ledger: Ledger, pool: Pool, changes: Sequence[Change]) -> str:
     return f": then every seat fits on a device of {pool.device_mib} MiB"
 
 
-def _listed(changes: Iterable[Change], file_of: Callable[[str], str]) -> str:
-    return _shortened(
-        [
-            f"{change.workload}{file and f' ({file})'} from {change.from_mib} to {change.to_mib}"
-            for change in changes
-            for file in [file_of(change.workload)]
-        ]
-    )
+def _listed(changes: Iterable[Change]) -> str:
+    return _shortened([f"{change.workload} from {change.from_mib} to {change.to_mib}" for change in changes])
 
 
 def _shortened(texts: list[str]) -> str:

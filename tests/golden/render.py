@@ -42,11 +42,11 @@ _Dumper.add_representer(str, _represent_text)
 
 def objects(stack_file: Path) -> str:
     def program() -> None:
-        given = stackfile.read_either(stack_file).values
+        given = stackfile.read(stack_file).values
         if stack_file == EVERY:
             add_examples(given)
         # With Kueue's chart, the chart's address would depend on the installed tools.
-        outputs = platform.build(settings.from_mapping(given, stack_file.parent), root=FOLDER)
+        outputs = platform.build(settings.parse(given), root=FOLDER)
         for name, value in vars(outputs).items():
             pulumi.export(name, value)
 
@@ -56,10 +56,7 @@ def objects(stack_file: Path) -> str:
 
 
 def add_examples(given: dict[str, Any]) -> None:
-    stacks = [
-        given,
-        *(stackfile.read_either(FOLDER / name).values for name in ("tenants.yaml", "installed-kueue.yaml")),
-    ]
+    stacks = [given, stackfile.read(FOLDER / "installed-kueue.yaml").values]
     schema = settings_schema()
     for setting in (each for part in schema["properties"] for each in settings_page.settings(part, schema)):
         *parents, name = setting.path.replace("[]", ".[]").split(".")

@@ -38,7 +38,7 @@ def alerts_of_examples(root: Path) -> dict[str, Alert]:
 
 
 def _of(stack: Path) -> Iterator[Alert]:
-    given, _ = settings.from_file(stack)
+    given = settings.load_file(stack)
     yield from alerts(platform.alerts_args(given, given.alerts or AlertsSpec(), given.ledger()))
 
 

@@ -9,8 +9,7 @@ if [ ! -f "Pulumi.$STACK.yaml" ]; then
     exit 1
 fi
 if [ "$checkout" != "$PWD" ]; then
-    read -ra files <<<"$FILES"
-    cp -R "Pulumi.$STACK.yaml" "${files[@]}" "$checkout/"
+    cp "Pulumi.$STACK.yaml" "$checkout/"
     BEFORE=${BEFORE:+$PWD/$BEFORE}
 fi
 log=$(mktemp)

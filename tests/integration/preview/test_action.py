@@ -29,7 +29,6 @@ def run(action: Path, repository: Path, stack: str, before: str = "") -> Outcome
     files = {f"GITHUB_{name}": str(repository / name.lower()) for name in ("OUTPUT", "STEP_SUMMARY")}
     inputs = {
         "STACK": stack,
-        "FILES": "",
         "BEFORE": before,
         "GITHUB_ACTION_PATH": str(action),
         "KUBECONFIG": str(repository / "none"),

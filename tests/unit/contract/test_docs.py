@@ -95,7 +95,7 @@ def test_settings_that_a_page_shows_are_settings(doc: Path) -> None:
         shown = {key.removeprefix(PREFIX): value for key, value in merged(prod, block).items()}
         for path in left_out:
             drop(path.replace(".", " "))(shown)
-        settings.from_mapping(shown, ROOT)
+        settings.parse(shown)
 
 
 SERIES = {value for key, value in vars(names).items() if key.startswith("METRIC_")}

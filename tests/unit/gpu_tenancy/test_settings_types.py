@@ -66,11 +66,6 @@ def test_maps_lists_unions_and_choices_keep_their_shape(package: Mapping[str, An
     assert {"name": "BatchJob", "value": "batch/job"} in kind(package, "FrameworkName")["enum"]
 
 
-def test_a_file_may_have_the_required_parts(package: Mapping[str, Any]) -> None:
-    assert SETTINGS["required"] == ["cluster"]
-    assert kind(package, "Settings")["required"] == []
-
-
 def test_a_default_is_in_the_description(package: Mapping[str, Any]) -> None:
     assert kind(package, "PoolSpec")["properties"]["device_count"]["description"].endswith("The default is 1.")
 

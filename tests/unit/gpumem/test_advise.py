@@ -120,31 +120,4 @@ def test_a_block_is_patched_like_a_line(tmp_path: Path) -> None:
         tmp_path, f"{INFERENCE}\n    frigate:\n      tenant: frigate\n      pool: t4\n      gpumem_mib: 2000 # x"
     )
     changed = checkout.with_numbers(found, FRIGATE)
-    (text,) = changed.texts.values()
-    assert (changed.refusals, "gpumem_mib: 2500 # x" in text) == ((), True)
-
-
-def test_the_patch_is_of_the_file_that_has_the_seat(tmp_path: Path) -> None:
-    found = stack(tmp_path, "    {}")
-    (tmp_path / "stacks.d").mkdir()
-    (tmp_path / "stacks.d" / "a.yaml").write_text(f"residents:\n{INFERENCE}\n")
-    (tmp_path / "stacks.d" / "b.yaml").write_text(
-        "# cameras\nresidents:\n  frigate: {tenant: frigate, pool: t4, gpumem_mib: 2000}\n"
-    )
-    path = tmp_path / "Pulumi.x.yaml"
-    path.write_text(path.read_text().replace("config:\n", "config:\n  gpu-tenancy:files: [stacks.d]\n"))
-    found = checkout.read("x", tmp_path)
-    changed = checkout.with_numbers(found, {**FRIGATE, ("residents", "inference", "gpumem_mib"): 12000})
-    assert changed.refusals == ()
-    patch = checkout.patch(found, changed)
-    assert [line for line in patch.splitlines() if line.startswith(("+", "-"))] == [
-        "--- a/stacks.d/a.yaml",
-        "+++ b/stacks.d/a.yaml",
-        "-    inference: {tenant: inference, pool: node-4, gpumem_mib: 12288}",
-        "+    inference: {tenant: inference, pool: node-4, gpumem_mib: 12000}",
-        "--- a/stacks.d/b.yaml",
-        "+++ b/stacks.d/b.yaml",
-        "-  frigate: {tenant: frigate, pool: t4, gpumem_mib: 2000}",
-        "+  frigate: {tenant: frigate, pool: t4, gpumem_mib: 2500}",
-    ]
-    assert checkout.with_numbers(found, {("residents", "frigate", "gpumem_mib"): 14001}).refusals != ()
+    assert (changed.refusals, "gpumem_mib: 2500 # x" in changed.text) == ((), True)

@@ -1,6 +1,5 @@
 """Tests the command fit. The policy pack accepts every change that fit prints."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -274,29 +273,6 @@ def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three(pair: StackFile
     assert not fit(ledger, None, Wanted(mib=20000, count=2), "spare", None).fits
     assert fit(ledger, None, Wanted(mib=20000, replicas=2), "spare", None).fits
     assert [pool.seat for pool in fit(ledger, None, Wanted(mib=20000, count=2), "spare", "new").pools] == ["big"]
-
-
-def test_what_is_to_be_written_names_the_file_that_has_the_seat(tmp_path: Path) -> None:
-    config = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
-    seats = config["config"].pop("gpu-tenancy:residents")
-    config["config"]["gpu-tenancy:files"] = ["a.yaml", "seats"]
-    (tmp_path / "Pulumi.prod.yaml").write_text(yaml.safe_dump(config))
-    (tmp_path / "seats").mkdir()
-    llama = seats.pop("llama-swap")
-    (tmp_path / "seats" / "llama.yaml").write_text(yaml.safe_dump({"residents": {"llama-swap": llama}}))
-    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"residents": seats}))
-    stack = StackFile("prod", tmp_path)
-    found = stack.with_patch(fit(stack.ledger, None, Wanted(mib=2500), "t4", "immich"))
-    assert found.patch is not None, found.refusals
-    documents = dict(zip(re.findall("^--- # (.*)$", found.patch, re.M), yaml.safe_load_all(found.patch), strict=True))
-    assert {file: {part: [*entries] for part, entries in parts.items()} for file, parts in documents.items()} == {
-        "a.yaml": {"gpu-tenancy:residents": ["immich"]},
-        "seats/llama.yaml": {"gpu-tenancy:residents": ["llama-swap"]},
-    }
-    assert "into the files that it names (settings and the gate's rules on the ledger pass it)" in text(found)
-    new = stack.with_patch(fit(stack.ledger, None, Wanted(mib=100), "t4", None)).patch
-    assert new is not None
-    assert re.findall("^--- # (.*)$", new, re.M) == ["a.yaml", "Pulumi.prod.yaml, under config:"]
 
 
 @pytest.mark.parametrize("keys_are_below_config", [True, False])

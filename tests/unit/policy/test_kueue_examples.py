@@ -18,7 +18,7 @@ WORK = sorted((FOLDER / "work").glob("*.yaml"))
 
 
 def values(stack: str = "two-teams") -> dict[str, Any]:
-    return dict(stackfile.read_either(FOLDER / f"{stack}.yaml").values)
+    return dict(stackfile.read(FOLDER / f"{stack}.yaml").values)
 
 
 def ledger() -> Ledger:

@@ -1,13 +1,10 @@
 """Tests that the program reads the stack file in the same way as Pulumi's engine."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from stacks import stackfile
-from stacks.__main__ import main
-from tests.support.prod import raw
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -113,25 +110,6 @@ def test_garbage_is_refused_in_one_line(tmp_path: Path, text: str | bytes, line:
 def test_a_file_that_is_not_there_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(stackfile.StackFileError, match=r"Pulumi\.y\.yaml: cannot be read: No such file or directory$"):
         stackfile.read(tmp_path / "Pulumi.y.yaml")
-
-
-@pytest.mark.no_cover
-def test_ten_thousand_tenants_are_refused_with_the_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = raw() | {"tenants": {f"tenant-{number:05}": {} for number in range(10_000)}}
-    path = tmp_path / "Pulumi.lab.yaml"
-    path.write_text(json.dumps({"config": config}))
-    assert main(["chart", "--stack", "lab"], tmp_path) == 1
-    out, err = capsys.readouterr()
-    assert (out, len(err.splitlines())) == ("", 1)
-    assert err.startswith(f"{path}: the configuration takes 2")
-
-
-def test_a_configuration_is_measured_as_the_engine_passes_it_on() -> None:
-    assert stackfile.too_large(raw()) is None
-    assert stackfile.too_large({"residents": {"a": "x" * (stackfile.MOST_BYTES - 100)}}) is None
-    problem = stackfile.too_large({"residents": {"a": "x" * stackfile.MOST_BYTES}})
-    assert problem is not None
-    assert "move 40 bytes" in problem  # {"gpu-tenancy:residents":"{\\"a\\":\\"…\\"}"}
 
 
 @pytest.mark.parametrize(

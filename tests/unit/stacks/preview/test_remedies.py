@@ -36,11 +36,6 @@ def test_the_fewest_seats_are_lowered_by_the_least(budgets: dict[str, int], line
     assert [*remedies(LEDGER.with_budgets(budgets))] == [line]
 
 
-def test_a_seat_is_named_with_its_file_where_it_has_one() -> None:
-    (line,) = remedies(LEDGER.with_budgets({"llama-swap": 7000}), {"llama-swap": "stacks.d/a.yaml"}.__getitem__)
-    assert line == "t4: the smallest change that fits lowers llama-swap (stacks.d/a.yaml) from 7000 to 5524" + _FLOOR
-
-
 def test_the_seat_that_this_change_adds_or_raises_is_lowered_first() -> None:
     raised = LEDGER.with_budgets({"frigate": 3500})
     added = Seat(name="new", tenant="t", pool="t4", gpumem_mib=1000)
