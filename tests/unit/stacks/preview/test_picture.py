@@ -1,6 +1,4 @@
-"""The picture of a change outlines the changed seats. How the picture looks is a test of the browser's
-(tests/integration/stacks/test_picture.py).
-"""
+"""The picture of a change outlines the changed seats."""
 
 import re
 from dataclasses import replace
