@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpumem.kubectl import seconds
+from agents.kube.kubectl import seconds
 from gpumem.version import VERSION
 from tenancy import quantity
 from tenancy.names import SYSTEM_NAMESPACE

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agents.kube.kubectl import Kubectl
 from agents.runtime.errors import AgentError
 from agents.runtime.http_message import HttpRequest, HttpResponse, text_response
 from agents.runtime.http_server import Server
@@ -18,7 +19,6 @@ from gpumem import board
 from gpumem.board import Board
 from gpumem.cluster import check_namespace
 from gpumem.draw_board import CONTENT_SECURITY_POLICY, board_page
-from gpumem.kubectl import Kubectl
 
 _LOOPBACK = "127.0.0.1"
 _IDLE_INTERVALS = 4  # without a reader for this time, the board no longer reads the cluster

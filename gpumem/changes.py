@@ -12,10 +12,10 @@ from typing import Any
 
 from agents.kube.client import ApiError
 from agents.kube.journal import JournalError, content_of
+from agents.kube.kubectl import Kubectl
 from agents.kube.nodes import NODES
 from gpumem.cluster import ledger as read_ledger
 from gpumem.evidence import SeenEvent, seen_event
-from gpumem.kubectl import Kubectl
 from gpumem.paper import Paper, text_of_lines
 from gpumem.report import rfc3339, row
 from gpumem.who import check_pool

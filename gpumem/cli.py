@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.kube.errors import ApiError
+from agents.kube.kubectl import Kubectl
 from agents.runtime.errors import AgentError
 from gpumem.arguments import CONNECTION, parser, verb_first
-from gpumem.kubectl import Kubectl
 from gpumem.paper import Paper
 from gpumem.report import DONE, FAILED, UNREAD, Report
 from tenancy.names import OPERATOR, VIEWER

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 
+from agents.kube.kubectl import Kubectl, seconds
 from agents.kube.pods import LIVE, PODS
 from gpumem import cluster
 from gpumem.changes import changes, changes_text
@@ -13,7 +14,6 @@ from gpumem.draw_fit import fit_text
 from gpumem.draw_pods import names_text, pods_text
 from gpumem.evidence import gather, target_of
 from gpumem.fit import fit
-from gpumem.kubectl import Kubectl, seconds
 from gpumem.report import DONE, WAITS, Report
 from gpumem.stack_fit import StackFile
 from gpumem.status import status, status_text

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from agents.kube.client import ApiError, Object
+from agents.kube.kubectl import Kubectl
 from gpumem.cluster import ClusterSnapshot, age
-from gpumem.kubectl import Kubectl
 from gpumem.paper import Paper, text_of_lines
 from gpumem.rows import NodeRow
 from gpumem.who import Who, who

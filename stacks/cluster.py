@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.kube.errors import ApiError, Object
+from agents.kube.kubectl import Kubectl
 from agents.runtime.errors import AgentError
-from gpumem.kubectl import Kubectl
 from gpumem.paper import Paper
 from gpumem.preflight.command import check
 from gpumem.preflight.report import preflight_text

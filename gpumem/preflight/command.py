@@ -5,8 +5,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from agents.kube.kubectl import Kubectl
 from gpumem import checkout, cluster, survey
-from gpumem.kubectl import Kubectl
 from gpumem.preflight.declared import Declared
 from gpumem.preflight.report import Preflight, preflight, preflight_text
 from gpumem.report import DONE, IN_THE_WAY, Report

@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
+from agents.kube.kubectl import Kubectl
 from agents.runtime.errors import AgentError
 from gpumem import cli
-from gpumem.kubectl import Kubectl
 from gpumem.paper import Paper
 from toolchain import plugin
 from toolchain.cluster import card, cluster, control_plane, fake_nvml, node, paths, prod

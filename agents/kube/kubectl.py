@@ -22,9 +22,9 @@ from types import TracebackType
 from urllib.parse import urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
+from agents.kube.forward import Forwards, end_process
 from agents.kube.transport import ApiResponse
 from agents.runtime.errors import AgentError
-from gpumem.forward import Forwards, end_process
 
 TIMEOUT_SECONDS = 10.0
 # The timeout in seconds of a request to a pod. The API server sometimes has no route to the pod.
