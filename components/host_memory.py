@@ -35,11 +35,6 @@ class OversubscribedSpec(Spec):
     limit_mib: Mib = Field(description="Memory limit of a pod, which the kernel enforces.")
     steady_mib: Mib = Field(description="Measured host memory that the pod uses almost always.")
     peak_mib: Mib = Field(description="Measured peak of the pod's host memory.")
-    growth_mib_per_second: MibOrNone = Field(
-        default=0,
-        validate_default=True,
-        description="Highest speed, in MiB per second, at which the pod's memory grows from steady_mib to peak_mib.",
-    )
 
     @field_validator("limit_mib")
     @classmethod
@@ -56,13 +51,6 @@ class OversubscribedSpec(Spec):
         if not steady_mib <= peak_mib <= limit_mib:
             raise ValueError(f"must be from steady_mib {steady_mib} to limit_mib {limit_mib} (got {peak_mib})")
         return peak_mib
-
-    @field_validator("growth_mib_per_second")
-    @classmethod
-    def _is_given_where_it_grows(cls, growth: int, info: ValidationInfo) -> int:
-        if not growth and info.data.get("peak_mib", 0) > info.data.get("steady_mib", 0):
-            raise ValueError("is missing though peak_mib is above steady_mib; write how fast it grows at most")
-        return growth
 
 
 class DisposableSpec(Spec):
@@ -107,11 +95,6 @@ class HostMemoryPoolSpec(Spec):
         validate_default=True,
         description="The kubelet's evictionHard for memory.available. The kubelet evicts pods when less host memory "
         "is available.",
-    )
-    guard: bool = Field(
-        default=True,
-        description="true: the guard keeps the oom_score_adj of protected pods below the oom_score_adj of every "
-        "disposable pod.",
     )
     node_taints: list[TaintSpec] = Field(
         default_factory=list,

@@ -38,7 +38,6 @@ class WorkloadUse:
     minutes: int
     usual_mib: float
     most_mib: float
-    growth_mib_per_second: float
     above_request: float
     contradictions: Mapping[str, str]
     proposed: Mapping[str, int]
@@ -112,11 +111,8 @@ def _workload(use: Use, joint: JointUse, index: int) -> WorkloadUse:
         "steady_mib": use.usual_mib,
         "request_mib": held[min(math.ceil((1 - RARELY) * len(held)), len(held)) - 1],
         "peak_mib": use.most_mib,
-        "growth_mib_per_second": use.growth_mib_per_second,
     }
-    grid = {"growth_mib_per_second": 1}
-    steps = {key: grid.get(key, GRID_MIB) for key in contradictions}
-    proposed = {key: math.ceil(needed[key] / step) * step for key, step in steps.items()}
+    proposed = {key: math.ceil(needed[key] / GRID_MIB) * GRID_MIB for key in contradictions}
     return row(WorkloadUse, use, workload=use.workload.name, proposed=proposed)
 
 

@@ -431,6 +431,4 @@ def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
 
     The guard has no mode in which it only reports. Therefore a stack in the mode observe has no guard.
     """
-    if not settings.enforces():
-        return ()
-    return tuple(pool for pool in host_memory_pools(settings.memory_pools).pools if pool.guard)
+    return host_memory_pools(settings.memory_pools).pools if settings.enforces() else ()

@@ -21,7 +21,7 @@ CAPABILITIES = ("SYS_RESOURCE", "DAC_OVERRIDE")
 
 @dataclass(frozen=True, kw_only=True)
 class GuardArgs:
-    """Holds the guard's arguments. `pools` has at least one memory pool, and only pools with `guard: true`."""
+    """Holds the guard's arguments. `pools` has at least one memory pool."""
 
     cluster: ClusterSpec
     code: Zipapp

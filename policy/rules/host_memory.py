@@ -12,16 +12,7 @@ from policy.rule import MAIN, Example, a_deployment, an_object, memory_resources
 from policy.rules.priorities import value_of
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
-from tenancy.host_memory.proof import (
-    Exposure,
-    bursts,
-    exposures,
-    needed_threshold_mib,
-    outranked,
-    remedies,
-    requested_mib,
-    victims,
-)
+from tenancy.host_memory.proof import bursts, outranked, requested_mib, victims
 from tenancy.quantity import canonical_mib, parse
 from tenancy.units import MIB
 from tenancy.workload import containers_of, map_at, pod_request, pod_template, tolerates, value_or
@@ -64,7 +55,8 @@ def requests(graph: Graph) -> Iterator[Finding]:
 
 @rule("memory-limits", Example("memory_pools.node-4.workloads.inference.limit_mib", 65_536, 32_768))
 def limits(graph: Graph) -> Iterator[Finding]:
-    """No workload of a memory pool has a memory limit above the allocatable host memory of a node."""
+    """No workload of a memory pool has a memory limit above the allocatable host memory of a node. Up to this limit,
+    the guard makes the kernel kill every disposable pod before the workload."""
     for pool in _pools(graph):
         for workload in pool.workloads:
             if workload.limit_mib > pool.allocatable_mib:
@@ -101,37 +93,6 @@ def victim(graph: Graph) -> Iterator[Finding]:
             )
 
 
-@rule("memory-oom", Example("memory_pools.node-4.guard", False, True))
-def oom(graph: Graph) -> Iterator[Finding]:
-    """If a node of a memory pool runs out of host memory, the kernel kills a disposable pod before any protected
-    pod."""
-    for pool in _proven(graph):
-        found = exposures(pool)
-        if pool.guard or pool.eviction_threshold_mib < needed_threshold_mib(pool):
-            yield from (_finding(graph, _exposed(pool, exposure)) for exposure in found)
-
-
-def _exposed(pool: HostMemoryPool, exposure: Exposure) -> str:
-    workload = exposure.workload
-    least = max(victims(pool), key=lambda d: d.resident_least_mib)
-    what = (
-        f"{pool.name}: at its {exposure.moment} of {exposure.held_mib} MiB {workload.name}, which requests "
-        f"{workload.request_mib}, leads every victim ({least.name} holds {least.resident_least_mib}) by "
-        f"{exposure.excess_mib} MiB in the kernel's ranking, whatever its class: the kernel kills it first"
-    )
-    if pool.guard:
-        return f"{what}, and no oom_score_adj of the guard helps; lower {_key(pool, workload)}.limit_mib"
-    remedy, ways = remedies(pool, workload), [f"set memory_pools.{pool.name}.guard: true"]
-    if remedy.request_mib is not None:
-        ways.append(f"raise {_key(pool, workload)}.request_mib to {_both(remedy.request_mib)}")
-    if remedy.resident_least_mib is not None:
-        ways.append(f"have a victim that always holds {_both(remedy.resident_least_mib)} (resident_least_mib)")
-    ways.append(
-        f"let the kubelet come first: eviction_threshold_mib {_both(remedy.threshold_mib)}, taken off allocatable_mib"
-    )
-    return f"{what}; {', or '.join(ways)}"
-
-
 @rule(
     "memory-eviction",
     Example("memory_pools.node-4.disposable.agent-microvm.priority", "homelab-critical", "homelab-disposable"),
@@ -144,11 +105,11 @@ def eviction(graph: Graph) -> Iterator[Finding]:
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) < len(values):
             continue  # Another rule reports a missing PriorityClass.
-        together: dict[tuple[str, str], list[str]] = {}
+        together: dict[tuple[Disposable, str, str], list[str]] = {}
         for found in outranked(pool, known):
-            together.setdefault((found.moment, found.workload.priority), []).append(found.workload.name)
-        first = victims(pool)[0]
-        for (moment, priority), members in together.items():
+            key = found.disposable, found.moment, found.workload.priority
+            together.setdefault(key, []).append(found.workload.name)
+        for (first, moment, priority), members in together.items():
             yield _finding(
                 graph,
                 f"{pool.name}: at its {moment} the kubelet evicts {', '.join(members)} ({priority}, {known[priority]}) "
@@ -165,7 +126,6 @@ def eviction(graph: Graph) -> Iterator[Finding]:
         35_000,
         given={
             "memory_pools.node-4.workloads.clickhouse.limit_mib": 50_000,
-            "memory_pools.node-4.workloads.clickhouse.growth_mib_per_second": 1,
         },
     ),
 )
@@ -259,11 +219,6 @@ def _is_cheap(pool: HostMemoryPool, disposable: Disposable) -> bool:
 def _key(pool: HostMemoryPool, member: Workload | Disposable) -> str:
     part = "workloads" if isinstance(member, Workload) else "disposable"
     return f"memory_pools.{pool.name}.{part}.{member.name}"
-
-
-def _both(mib: int) -> str:
-    """Formats a number of MiB with its value in GiB, such as 19989 (19.5Gi)."""
-    return f"{mib} ({_gib(mib)})"
 
 
 def _gib(mib: int) -> str:

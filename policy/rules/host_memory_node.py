@@ -11,7 +11,7 @@ from policy.objects import Object, text_at, texts_at
 from policy.rule import MAIN, Example, a_deployment, memory_resources, rule
 from policy.rules.priorities import stamped_class
 from tenancy import names
-from tenancy.host_memory.pool import HostMemoryPool, Workload
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.host_memory.proof import victims
 from tenancy.ledger import Ledger
 from tenancy.quantity import parse
@@ -105,18 +105,22 @@ def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -
         return  # The rule `memory-workloads` judges the pods of declared workloads.
     beyond_mib = _beyond_mib(pod_spec)
     for pool in pools:
-        least = max(victims(pool), key=lambda d: d.resident_least_mib)
-        if beyond_mib is not None and beyond_mib <= least.resident_least_mib:
+        least = min(victims(pool), key=_above_request_mib)
+        if beyond_mib is not None and beyond_mib <= _above_request_mib(least):
             continue
         if _chooses(pod_spec, pool) and may_run_on(pod_spec, _labels(pool, graph.ledger)):
             beyond = "without a limit" if beyond_mib is None else f"by {beyond_mib} MiB"
             yield Finding(
                 f"{workload}: asks for the nodes of memory_pools.{pool.name}, and may exceed its memory request "
-                f"{beyond}. The victim {least.name} holds {least.resident_least_mib} MiB, so the kernel would kill "
-                "this pod before any victim. Set the memory limit of its containers to their memory request, or "
-                f"declare it under memory_pools.{pool.name}.workloads, or {_other_nodes(pod_spec, pool)}",
+                f"{beyond}. The disposable pods of {least.name} exceed theirs by {_above_request_mib(least)} MiB, so "
+                "the kernel could kill this pod first. Set the memory limit of its containers to their memory request, "
+                f"or declare it under memory_pools.{pool.name}.workloads, or {_other_nodes(pod_spec, pool)}",
                 workload.urn,
             )
+
+
+def _above_request_mib(disposable: Disposable) -> int:
+    return disposable.resident_least_mib - disposable.request_mib
 
 
 def _other_nodes(pod_spec: Mapping[str, Any], pool: HostMemoryPool) -> str:

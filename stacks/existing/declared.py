@@ -32,8 +32,7 @@ def _marked(manifest: Mapping[str, Any], stack: str) -> dict[str, Any]:
 def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
     home = settings.cluster.system_namespace
     yield system.namespace(home, "restricted")
-    guarded = any(pool.guard for pool in settings.memory_pools.values())
-    if settings.exporter is not None or guarded:
+    if settings.exporter is not None or settings.memory_pools:
         yield system.node_namespace(names.node_agent_namespace(home))
     if settings.kueue is not None:
         yield kueue.namespace(settings.kueue.namespace)

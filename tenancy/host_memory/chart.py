@@ -6,15 +6,7 @@ The text has the statements and the amounts of memory that the policy pack has p
 from collections.abc import Iterator
 
 from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
-from tenancy.host_memory.proof import (
-    Burst,
-    all_at_peak,
-    bursts,
-    exposures,
-    needed_threshold_mib,
-    requested_mib,
-    victims,
-)
+from tenancy.host_memory.proof import Burst, all_at_peak, bursts, requested_mib, victims
 
 
 def host_memory_chart(pools: HostMemoryPools) -> str:
@@ -39,7 +31,6 @@ def _lines(pool: HostMemoryPool) -> Iterator[str]:
     if not pool.node_taints:
         yield "  other pods      may run on these nodes too; node_taints would keep them off"
     yield f"  the kernel      {_kernel(pool)}"
-    yield f"  the kubelet     {_kubelet(pool)}"
 
 
 def _burst(pool: HostMemoryPool, burst: Burst) -> str:
@@ -53,18 +44,7 @@ def _burst(pool: HostMemoryPool, burst: Burst) -> str:
 def _kernel(pool: HostMemoryPool) -> str:
     if not victims(pool):
         return "has no victim to choose"
-    if exposed := exposures(pool):
-        return "; ".join(f"kills {e.workload.name} at its {e.moment}, by {e.excess_mib}" for e in exposed)
-    if not pool.guard:
-        return "kills a victim before any workload at its peak"
+    if beyond := [workload.name for workload in pool.workloads if workload.limit_mib > pool.allocatable_mib]:
+        return f"finds no victim large enough for {', '.join(beyond)}, whose limit is above what is allocatable"
     held = ", ".join(f"{w.name} {pool.oom_score_adj(w)}" for w in pool.workloads)
     return f"kills a victim before any workload, even at its limit; the guard holds oom_score_adj at {held}"
-
-
-def _kubelet(pool: HostMemoryPool) -> str:
-    needed, has = needed_threshold_mib(pool), pool.eviction_threshold_mib
-    if needed <= has:
-        return f"evicts in time: it needs a threshold of {needed}, and has {has}"
-    if victims(pool) and not exposures(pool):
-        return f"is not needed: it would be in time from a threshold of {needed} on, and has {has}"
-    return f"comes too late: it needs a threshold of {needed}, and has {has}, {needed - has} short"

@@ -7,7 +7,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 
 from tenancy.host_memory.pool import HostMemoryPool, Workload
@@ -38,7 +37,6 @@ class Use:
     minutes: int
     usual_mib: float
     most_mib: float
-    growth_mib_per_second: float
     above_request: float
 
     @property
@@ -55,9 +53,6 @@ class Use:
             found["request_mib"] = f"above its request of {declared.request_mib} MiB {share}"
         if self.most_mib > declared.peak_mib:
             found["peak_mib"] = f"held {self.most_mib:.0f} MiB, declared {declared.peak_mib}"
-        if declared.burst_mib and self.growth_mib_per_second > declared.growth_mib_per_second:
-            seen, stated = self.growth_mib_per_second, declared.growth_mib_per_second
-            found["growth_mib_per_second"] = f"grew by {seen:.1f} MiB a second, declared {stated}"
         return found
 
 
@@ -137,14 +132,11 @@ def interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[fl
 
 def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
     held = list(minutes.values())
-    steps = pairwise(sorted(minutes.items()))
-    growth = max(((mib - before) / (MINUTE * (at - earlier)) for (earlier, before), (at, mib) in steps), default=0.0)
     return Use(
         workload=workload,
         minutes=len(held),
         usual_mib=median(held),
         most_mib=max(held),
-        growth_mib_per_second=max(growth, 0.0),
         above_request=sum(mib > workload.request_mib for mib in held) / len(held),
     )
 

@@ -15,8 +15,7 @@ class Workload:
     """A protected pod.
 
     The pod requests `request_mib` of host memory, normally uses `steady_mib`, and uses `peak_mib` at its peak. The
-    limit of the pod is `limit_mib`. `growth_mib_per_second` is the speed at which the pod's use grows to its peak.
-    `growth_mib_per_second` is 0 if the peak is the steady state.
+    limit of the pod is `limit_mib`.
     """
 
     name: str
@@ -26,7 +25,6 @@ class Workload:
     limit_mib: int
     steady_mib: int
     peak_mib: int
-    growth_mib_per_second: int = 0
 
     @property
     def burst_mib(self) -> int:
@@ -77,8 +75,8 @@ class HostMemoryPool:
     are for one node.
 
     `memory_mib` is the machine's memory, and `allocatable_mib` is the memory that the kubelet offers to pods. The
-    kubelet evicts pods when less than `eviction_threshold_mib` of host memory is available. If `guard` is True, the
-    guard sets the `oom_score_adj` of the workloads. The `node_taints` keep all other pods off the nodes.
+    kubelet evicts pods when less than `eviction_threshold_mib` of host memory is available. The guard sets the
+    `oom_score_adj` of the workloads. The `node_taints` keep all other pods off the nodes.
     """
 
     name: str
@@ -86,7 +84,6 @@ class HostMemoryPool:
     memory_mib: int
     allocatable_mib: int
     eviction_threshold_mib: int
-    guard: bool
     workloads: tuple[Workload, ...]
     disposable: tuple[Disposable, ...] = ()
     node_taints: tuple[Taint, ...] = ()
@@ -125,24 +122,22 @@ class HostMemoryPool:
         return sum(workload.steady_mib for workload in self.workloads)
 
     def oom_score_adj(self, workload: Workload) -> int:
-        """Returns the oom_score_adj of the workload.
-
-        The guard sets this value. In a memory pool without the guard, the kubelet sets this value.
-        """
-        if not self.guard:
-            return burstable_oom_score_adj(workload.request_mib, self.memory_mib)
+        """Returns the oom_score_adj that the guard gives the workload."""
         return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], self.least_victim_adj)
 
     @property
     def least_victim_adj(self) -> int:
         """Returns the lowest oom_score_adj of a disposable pod.
 
-        A workload that the guard protects must have a lower oom_score_adj than every disposable pod.
+        A protected workload must have a lower oom_score_adj than every disposable pod.
         """
         return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
 
     def victim_adj(self, disposable: Disposable) -> int:
-        """Returns the oom_score_adj that the kubelet gives a disposable pod."""
+        """Returns the lowest oom_score_adj that the kubelet may give a container of the disposable pod.
+
+        The kubelet computes with the request of the container, which is at most the request of its pod.
+        """
         if not disposable.request_mib:
             return BEST_EFFORT_ADJ
         return burstable_oom_score_adj(disposable.request_mib, self.memory_mib)

@@ -25,12 +25,12 @@ def _lines(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
     yield ""
     yield from _drawing(pool, joint, width)
     yield ""
-    yield f"{'MiB':24}{'usual':>8}{'declared':>10}{'most':>9}{'declared':>10}{'MiB/s':>8}{'declared':>10}"
+    yield f"{'MiB':24}{'usual':>8}{'declared':>10}{'most':>9}{'declared':>10}"
     for use in joint.uses:
         declared = use.workload
         yield (
             f"{declared.name:24}{use.usual_mib:>8.0f}{declared.steady_mib:>10}{use.most_mib:>9.0f}"
-            f"{declared.peak_mib:>10}{use.growth_mib_per_second:>8.1f}{declared.growth_mib_per_second:>10}"
+            f"{declared.peak_mib:>10}"
         )
     yield ""
     for use in joint.uses:

@@ -47,7 +47,6 @@ POOL = HostMemoryPool(
     memory_mib=POD_MIB,
     allocatable_mib=POD_MIB,
     eviction_threshold_mib=0,
-    guard=True,
     workloads=(
         Workload(
             name="inference",

@@ -38,7 +38,7 @@ class Case:
 
 
 # One real preview shows the first mistake of every rule.
-SHOWN = ("budgets", "gpu-quota", "preemption", "priorities", "on-demand", "full-seats", "memory-oom")
+SHOWN = ("budgets", "gpu-quota", "preemption", "priorities", "on-demand", "full-seats", "memory-limits")
 CASES = [Case(rule.id, number) for rule in RULES for number in range(len(rule.examples))]
 
 

@@ -15,7 +15,6 @@ INFERENCE = Workload(
     limit_mib=32768,
     steady_mib=5120,
     peak_mib=20480,
-    growth_mib_per_second=1024,
 )
 CLICKHOUSE = Workload(
     name="clickhouse",
@@ -41,7 +40,6 @@ NODE_4 = HostMemoryPool(
     memory_mib=62464,
     allocatable_mib=62364,
     eviction_threshold_mib=100,
-    guard=True,
     workloads=(INFERENCE, CLICKHOUSE),
     disposable=(MICROVM,),
 )

@@ -12,7 +12,7 @@ from toolchain.pages.markdown import MADE, row, table
 AGENTS: Mapping[str, tuple[str, Mapping[str, Metric]]] = {
     "Exporter": ("on each node of a pool, port 9401", exporter.METRICS),
     "Scheduler extender": ("in the scheduler's pod, port 9402", extender.METRICS),
-    "Guard": ("on each node of a guarded memory pool", guard.METRICS),
+    "Guard": ("on each node of a memory pool", guard.METRICS),
 }
 _HEAD = f"""# Metrics
 

@@ -45,7 +45,6 @@ POOL = HostMemoryPool(
     memory_mib=62464,
     allocatable_mib=62364,
     eviction_threshold_mib=100,
-    guard=True,
     workloads=(workload("inference"), workload("mixed")),
     disposable=(victims("agents"), victims("sandboxes", request_mib=64), victims("mixed")),
 )

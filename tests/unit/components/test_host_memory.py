@@ -23,7 +23,6 @@ WORKLOAD = {
     "limit_mib": 32768,
     "steady_mib": 5120,
     "peak_mib": 20480,
-    "growth_mib_per_second": 1024,
 }
 VICTIM = {
     "tenant": "agents",
@@ -79,7 +78,6 @@ def test_the_classes_belong_to_the_tenants_that_the_pools_name() -> None:
 
 
 WRONG = {
-    "growth that is not told": ("workloads", WORKLOAD | {"growth_mib_per_second": 0}, "growth_mib_per_second: is miss"),
     "fewer victims than always": ("disposable", VICTIM | {"pods_least": 25}, "must be at least pods_least 25 (got 24)"),
     "a victim that shrinks": (
         "disposable",

@@ -12,7 +12,7 @@ from tenancy.host_memory.pool import HostMemoryPools, Taint
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support import graphs
 from tests.support.graphs import LEDGER, Manifest, Program, judge, put
-from tests.support.memory_pools import INFERENCE, NODE_4
+from tests.support.memory_pools import INFERENCE, MICROVM, NODE_4
 
 HOST = {"kubernetes.io/hostname": "node-4"}
 GPUS = Pool(
@@ -161,6 +161,13 @@ def test_an_undeclared_pod_that_chooses_the_pools_nodes_and_may_burst_is_refused
     (reported,) = judged(manifest)
     assert "Deployment web/web: " in reported
     assert message in reported
+
+
+def test_an_undeclared_pod_exceeds_its_request_by_no_more_than_every_kind_of_disposable_pods() -> None:
+    large = replace(MICROVM, name="large", resident_least_mib=8192, resident_most_mib=8192)
+    pools = HostMemoryPools(pools=(replace(NODE_4, disposable=(large, MICROVM)),)).to_data()
+    reported = judge({"web": web(memory("1Gi", "2Gi"), nodeSelector=HOST)}, {"memory_pools": pools})
+    assert "The disposable pods of agent-microvm exceed theirs by 512 MiB, so the kernel could" in reported[0]
 
 
 @pytest.mark.parametrize("case", LET_IN)

@@ -186,11 +186,6 @@ def test_a_part_that_is_left_out_is_not_declared(prod: Graph, part: str) -> None
     assert components(prod) - components(graph) == GONE[part]
 
 
-def test_a_pool_without_the_guard_gets_none(prod: Graph) -> None:
-    graph = graph_of(changed(put("memory_pools node-4 guard", False)))
-    assert components(prod) - components(graph) == {"Guard"}
-
-
 def test_the_guard_has_its_code_where_nothing_is_measured() -> None:
     graph = graph_of(changed(*(drop(part) for part in ("exporter", *GOES_ALONG["exporter"]))))
     workload = graph.one("DaemonSet").inputs

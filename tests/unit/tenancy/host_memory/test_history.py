@@ -10,7 +10,7 @@ from tenancy.host_memory.report import host_memory_report
 from tests.support.memory_pools import CLICKHOUSE, INFERENCE, NODE_4
 
 DAY_MINUTES = 1440
-POOL = replace(NODE_4, workloads=(INFERENCE, replace(CLICKHOUSE, peak_mib=6000, growth_mib_per_second=20)))
+POOL = replace(NODE_4, workloads=(INFERENCE, replace(CLICKHOUSE, peak_mib=6000)))
 
 
 def history(inference: dict[int, float], clickhouse: dict[int, float]) -> list[UsageSample]:
@@ -48,13 +48,6 @@ def test_what_no_longer_holds_is_named_by_its_key(case: str) -> None:
     found = contradictions(joint(inference))
     assert found.keys() == {f"inference.{key}"}
     assert found[f"inference.{key}"].startswith(seen)
-
-
-def test_faster_growth_is_named() -> None:
-    found = contradictions(joint({}, {10: 6000 - 0.0, 11: 7000}))
-    assert found["clickhouse.peak_mib"] == "held 7000 MiB, declared 6000"
-    grown = joint_use(POOL, [*history({}, {}), UsageSample(DAY_MINUTES * 60, "clickhouse", 6500)])
-    assert contradictions(grown)["clickhouse.growth_mib_per_second"] == "grew by 25.0 MiB a second, declared 20"
 
 
 def test_peaks_that_come_together_are_told_from_chance() -> None:
