@@ -119,12 +119,6 @@ COMMANDS: Mapping[str, _Command] = {
         ("--stack lab > gpu-tenancy.rules.yaml",),
         ("--stack",),
     ),
-    "scrapes": _Command(
-        commands.scrapes,
-        "print the scrape configurations that the rules need, as a file for scrape_config_files of Prometheus",
-        ("--stack lab > gpu-tenancy.scrapes.yaml",),
-        ("--stack",),
-    ),
     "schema": _Command(
         _schema,
         "write the JSON schemas and docs/reference/settings.md from the settings",

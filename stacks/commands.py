@@ -9,17 +9,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
-from components.base.manifest import Manifest
 from components.host_memory import host_memory_pools
-from components.monitoring.args import AlertsArgs
 from components.monitoring.component import rule_groups
-from components.monitoring.pod_monitors import scrape_configs
 from stacks import kubeconfig, settings, stackfile
 from stacks import render as manifests
 from stacks.cluster import connect, preflight
@@ -187,23 +184,11 @@ def ledger(engine: Engine) -> int:
 
 def rules(engine: Engine) -> int:
     """Prints the alerts and the recording rules as a rule file of Prometheus. Raises EngineError."""
-    return _print_for_prometheus(engine, rule_groups)
-
-
-def scrapes(engine: Engine) -> int:
-    """Prints the scrape configurations that the rules need, as a file for Prometheus' `scrape_config_files`.
-
-    Raises EngineError.
-    """
-    return _print_for_prometheus(engine, scrape_configs)
-
-
-def _print_for_prometheus(engine: Engine, made: Callable[[AlertsArgs], Manifest]) -> int:
     declared = settings.load_file(engine.existing_stack_file())
     if declared.alerts is None:
         raise EngineError(f"{key('alerts')}: is missing; add alerts: {{operator: false}}")
-    args = alerts_args(declared, declared.alerts, declared.ledger())
-    sys.stdout.write(yaml.safe_dump(made(args), sort_keys=False, width=1000))
+    groups = rule_groups(alerts_args(declared, declared.alerts, declared.ledger()))
+    sys.stdout.write(yaml.safe_dump(groups, sort_keys=False, width=1000))
     return 0
 
 

@@ -23,8 +23,8 @@ class AlertsSpec(Spec):
 
     operator: bool = Field(
         default=True,
-        description="false: the cluster has no Prometheus Operator. With false, `python -m stacks rules` and `python "
-        "-m stacks scrapes` print the files for Prometheus.",
+        description="false: the cluster has no Prometheus Operator. With false, `python -m stacks rules` prints the "
+        "rule file for Prometheus.",
     )
     labels: Labels = Field(
         default_factory=dict,

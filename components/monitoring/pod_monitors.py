@@ -1,7 +1,5 @@
-"""The scrapes that the alerts need, as PodMonitors and as a configuration file for Prometheus."""
+"""The PodMonitors of the agents and the ServiceMonitor of Kueue, which the alerts need."""
 
-import re
-from collections.abc import Sequence
 from typing import Any
 
 from components.base.agent import METRICS_PORT
@@ -13,13 +11,12 @@ SCRAPE_SECONDS = 15
 _META = "__meta_kubernetes_"
 _KUEUE_METRICS = "metrics-service"  # the label component of the Service in Kueue's chart
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 (a path)
-_NODE_AGENTS = (names.EXPORTER, names.GUARD)
 
 
 def pod_monitor(args: AlertsArgs) -> Manifest:
     """Returns the PodMonitor of the node agents. The PodMonitor of the node agents adds the node's name to every
     sample."""
-    agents = {"key": names.LABEL_NAME, "operator": "In", "values": [*_NODE_AGENTS]}
+    agents = {"key": names.LABEL_NAME, "operator": "In", "values": [names.EXPORTER, names.GUARD]}
     relabelings = [
         {"sourceLabels": [f"{_META}pod_node_name"], "targetLabel": "node"},
         # Prometheus would write the agent's pod into the labels of the measured pod. The exporter has written the
@@ -59,52 +56,6 @@ def kueue_monitor(args: AlertsArgs, namespace: str) -> Manifest:
             "selector": {"matchLabels": {"app.kubernetes.io/component": _KUEUE_METRICS}},
             "endpoints": [endpoint],
         },
-    }
-
-
-def scrape_configs(args: AlertsArgs) -> Manifest:
-    """Returns the scrape configurations of all monitors, as a file for Prometheus' setting `scrape_config_files`."""
-    system = args.cluster.system_namespace
-    node_agents = _scrape(
-        names.ALERTS, names.node_agent_namespace(system), _NODE_AGENTS, {"node": f"{_META}pod_node_name"}
-    )
-    own = {"namespace": f"{_META}namespace", "pod": f"{_META}pod_name", "container": f"{_META}pod_container_name"}
-    scheduler = _scrape(names.SCHEDULER, system, [names.SCHEDULER], own)
-    kueue = [_kueue_scrape(args.kueue_namespace)] if args.kueue_namespace else []
-    return {"scrape_configs": [node_agents, *([scheduler] if args.places_by_device else []), *kueue]}
-
-
-def _kueue_scrape(namespace: str) -> Manifest:
-    component = f"{_META}service_label_app_kubernetes_io_component"
-    return {
-        "job_name": names.KUEUE,
-        "scheme": "https",
-        "scrape_interval": f"{SCRAPE_SECONDS}s",
-        "authorization": {"credentials_file": _TOKEN},
-        "tls_config": {"insecure_skip_verify": True},
-        "kubernetes_sd_configs": [{"role": "endpoints", "namespaces": {"names": [namespace]}}],
-        "relabel_configs": [{"source_labels": [component], "regex": _KUEUE_METRICS, "action": "keep"}],
-    }
-
-
-def _scrape(job: str, namespace: str, agents: Sequence[str], labels: Manifest) -> Manifest:
-    """Returns a scrape of the agents' metrics ports.
-
-    Each key of `labels` is a label that the samples get. The value of a label is the service discovery label with the
-    text.
-    """
-    name = re.sub(r"[^a-zA-Z0-9_]", "_", names.LABEL_NAME)
-    keep = {f"{_META}pod_label_{name}": "|".join(agents), f"{_META}pod_container_port_name": METRICS_PORT}
-    kept = [{"source_labels": [label], "regex": regex, "action": "keep"} for label, regex in keep.items()]
-    return {
-        "job_name": job,
-        "scrape_interval": f"{SCRAPE_SECONDS}s",
-        "kubernetes_sd_configs": [{"role": "pod", "namespaces": {"names": [namespace]}}],
-        "relabel_configs": [
-            *kept,
-            {"source_labels": [f"{_META}pod_phase"], "regex": "Succeeded|Failed", "action": "drop"},
-            *({"source_labels": [source], "target_label": label} for label, source in labels.items()),
-        ],
     }
 
 

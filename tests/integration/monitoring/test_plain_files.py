@@ -1,4 +1,4 @@
-"""Tests the files that `python -m stacks` writes for a Prometheus without the Prometheus Operator."""
+"""Tests the rule file that `python -m stacks rules` writes for a Prometheus without the Prometheus Operator."""
 
 import subprocess
 from pathlib import Path
@@ -34,17 +34,3 @@ def test_the_rule_file_has_the_rules_of_the_operators_object(
     assert yaml.safe_load(text) == prometheus_rule(alerts_args(PROD, PROD.alerts, PROD.ledger()))["spec"]
     (tmp_path / "rules.yaml").write_text(text)
     judge("rules", tmp_path / "rules.yaml")
-
-
-def test_prometheus_accepts_the_scrapes(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scrapes = yaml.safe_load(printed("scrapes", project, capsys))
-    namespaces = []
-    for scrape in scrapes["scrape_configs"]:
-        (discovery,) = scrape.pop("kubernetes_sd_configs")
-        namespaces += discovery.pop("namespaces")["names"]
-        assert discovery == {"role": "endpoints" if scrape["job_name"] == "kueue" else "pod"}
-        scrape.pop("authorization", None)  # The token file exists only inside pods.
-        scrape["static_configs"] = [{"targets": ["127.0.0.1:1"]}]
-    assert namespaces == ["gpu-tenancy-system-nodes", "gpu-tenancy-system", "kueue-system"]
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(scrapes))
-    judge("config", tmp_path / "prometheus.yaml")
