@@ -24,7 +24,6 @@ from tests.support.e2e.admitted import (
     put_into_force,
     spec_of,
 )
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import SCHEDULER as CLUSTERS_SCHEDULER
 from tests.support.e2e.server import ApiAnswer, ApiServer
 from tests.support.prod import put
@@ -41,14 +40,6 @@ def cluster(server: ApiServer) -> ApiServer:
     put_into_force(server, put("scheduler", {}), put("pools t4 device_count", 2))
     other = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "other"}, "handler": "other"}
     server.apply(other, "runtimeclasses")
-    eventually(
-        lambda: variables(spec_of(create(server, "immich", gpu_pod()))) == [SEEN],
-        "pods with a budget are the scheduler's, and see their device",
-    )
-    eventually(
-        lambda: all(create(server, SEATLESS, manifest).refusal for manifest, _ in REFUSED.values()),
-        "every policy is in force",
-    )
     return server
 
 

@@ -16,12 +16,10 @@ from tenancy.ledger import Ledger
 from tenancy.seat_sizes import SeatSizes
 from tests.support import reaching_pods, search
 from tests.support.e2e.admitted import LAX, await_policies, configuration, create, create_queued, put_into_force
-from tests.support.e2e.reaching import SOMEWHERE, in_force
-from tests.support.e2e.rollout import eventually
+from tests.support.e2e.reaching import HANDLERS, SOMEWHERE, add_runtime_classes
 from tests.support.e2e.server import ApiServer
 from tests.support.prod import Change, Raw, drop, put
 
-HANDLERS = {"nvidia-cdi": "nvidia-cdi", "fast": "nvidia-experimental", "gvisor": "runsc"}
 # One namespace for each kind of tenant, and three other namespaces: privileged, without a tenant, and exempt.
 NAMESPACES = (
     "immich",
@@ -63,13 +61,10 @@ def stack(request: pytest.FixtureRequest) -> Change:
 def cluster(one_server: ApiServer, stack: Change) -> Iterator[ApiServer]:
     server = one_server
     put_into_force(server, stack)
-    for name, handler in HANDLERS.items():
-        runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}}
-        server.apply({**runtime_class, "handler": handler}, "runtimeclasses")
     for name in (SOMEWHERE, "nvidia"):
         if server.api.get(f"/api/v1/namespaces/{name}") is None:
             server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
-    eventually(lambda: in_force(server), "the API server has taken up every policy")
+    add_runtime_classes(server, HANDLERS)
     yield server
     server.clear()
 

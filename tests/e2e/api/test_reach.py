@@ -20,8 +20,16 @@ from tests.support.e2e.admitted import (
     pod,
     put_into_force,
 )
-from tests.support.e2e.reaching import HIDDEN, RESOURCE_API, SOMEWHERE, claim, configure, environments, in_force
-from tests.support.e2e.rollout import eventually
+from tests.support.e2e.reaching import (
+    HANDLERS,
+    HIDDEN,
+    RESOURCE_API,
+    SOMEWHERE,
+    add_runtime_classes,
+    claim,
+    configure,
+    environments,
+)
 from tests.support.e2e.server import ApiServer
 from tests.support.prod import put
 from toolchain.cluster.api import MERGE
@@ -30,11 +38,8 @@ from toolchain.cluster.api import MERGE
 @pytest.fixture(scope="module")
 def cluster(server: ApiServer) -> ApiServer:
     put_into_force(server, put("admission device_classes", ["nic.example.com"]))
-    for name, handler in {"nvidia-cdi": "nvidia-cdi", "fast": "nvidia-experimental", "gvisor": "runsc"}.items():
-        runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}}
-        server.apply({**runtime_class, "handler": handler}, "runtimeclasses")
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SOMEWHERE}}, "namespaces")
-    eventually(lambda: in_force(server), "the API server has taken up every policy")
+    add_runtime_classes(server, HANDLERS)
     return server
 
 

@@ -1,27 +1,30 @@
 """Builds requests by which a tenant tries to get a GPU."""
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tenancy import names
 from tests.support.e2e.admitted import create, pod
+from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
 from toolchain.cluster.api import ApiAnswer
 
 HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 RESOURCE_API = "/apis/resource.k8s.io/v1"
+# Maps RuntimeClasses to their handlers.
+HANDLERS = {"nvidia-cdi": "nvidia-cdi", "gvisor": "runsc", "fast": "nvidia-experimental"}
 # A namespace that belongs to no tenant.
 SOMEWHERE = "monitoring"
 
 
-def in_force(server: ApiServer) -> bool:
-    """The API server loads different policies after different delays."""
-    return (
-        environments(create(server, "immich", pod())) == [[HIDDEN]]
-        and create(server, SOMEWHERE, pod(priorityClassName="system-node-critical")).refusal is not None
-        and create(server, SOMEWHERE, pod(runtimeClassName="fast")).refusal is not None
-        and configure(server, "team-a", "configmaps", "a", "NVIDIA_VISIBLE_DEVICES").refusal is not None
-        and claim(server, "immich", "gpu.nvidia.com").refusal is not None
-    )
+def add_runtime_classes(server: ApiServer, handlers: Mapping[str, str]) -> None:
+    """Creates the RuntimeClasses, and waits until the policy on RuntimeClasses judges by the last of them."""
+    for name, handler in handlers.items():
+        runtime_class = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}}
+        server.apply({**runtime_class, "handler": handler}, "runtimeclasses")
+    refusal = partial(create, server, SOMEWHERE, pod(runtimeClassName="fast"))
+    eventually(lambda: "without a budget" in str(refusal().refusal), "NVIDIA's runtime needs a budget", refusal)
 
 
 def environments(answer: ApiAnswer, field: str = "containers") -> list[list[dict[str, Any]]]:
