@@ -10,9 +10,8 @@ from gpumem.reasons import FINE
 from gpumem.rows import DeviceRow, Holder, NodeRow
 from gpumem.who import Who
 from gpumem.why import Ahead, Answer, Why
-from tenancy.bars import FREE, Segment
+from tenancy.drawing.model import Fact, Kind, Part
 
-PLANNED = "░"
 PODS_HEADER = ("NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "CAPPED", "STATE")
 QUEUES_HEADER = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "FREE", "TO BORROW", "WAITING")
 GATES_HEADER = ("NAMESPACE", "NAME", "POOL", "NEEDS", "GATE")
@@ -23,10 +22,7 @@ _MOST_LINES = 12  # The maximum number of lines below a reason in the text. The 
 def who_text(report: Who, paper: Paper) -> Iterator[str]:
     yield from paper.wrapped(report.observed, alarm=True)
     for pool in report.pools:
-        name, indent = f"{pool.pool}: ", ""
-        for text, alarm in pool_lines(pool):
-            yield from paper.wrapped(f"{name}{text}", indent, alarm=alarm)
-            name, indent = "", "  "
+        yield from paper.facts(pool.pool, pool_facts(pool))
     for whole in report.whole_pools:
         yield from paper.wrapped(f"{whole.pool}: {whole_line(whole)}")
     if report.own is not None:
@@ -86,8 +82,7 @@ def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
     yield ""
 
 
-def device_lines(device: DeviceRow, scope: str | None) -> Iterator[tuple[str, bool]]:
-    """Yields the sentences about a device. The second value is True for an alarm."""
+def device_facts(device: DeviceRow, scope: str | None) -> Iterator[Fact]:
     kept_mib = _kept_mib(device, scope)
     kept = f", {kept_mib} of them planned for absent seats" if kept_mib else ""
     room = (
@@ -95,28 +90,28 @@ def device_lines(device: DeviceRow, scope: str | None) -> Iterator[tuple[str, bo
         if scope is None
         else f" by {scope}; what others hold is not known"
     )
-    yield f"{device.held_mib} of {device.offered_mib} MiB held{room}", device.held_mib > device.offered_mib
+    yield Fact(f"{device.held_mib} of {device.offered_mib} MiB held{room}", device.held_mib > device.offered_mib)
     if device.measured_free_mib is not None:
         under = device.measured_free_mib < device.floor_mib
         used = f"measured: {device.measured_used_mib} used, {device.measured_free_mib} free"
         floor = f", {'under' if under else 'above'} the floor of {device.floor_mib}" if device.floor_mib else ""
-        yield used + floor, under
+        yield Fact(used + floor, under)
     for wrong, what in ((not device.healthy, "unhealthy"), (device.excluded, "excluded by its node's annotation")):
         if wrong:
-            yield f"{what}: it takes no new pod", True
+            yield Fact(f"{what}: it takes no new pod", alarm=True)
 
 
-def device_parts(device: DeviceRow, scope: str | None) -> Iterator[Segment]:
+def device_parts(device: DeviceRow, scope: str | None) -> Iterator[Part]:
     """Yields the parts of a device's bar: the pods, the memory of other pods, the planned memory, and the rest."""
     kept_mib = _kept_mib(device, scope)
     holders = [pod for pod in device.pods if pod.declared_mib]
     rest = device.offered_mib - device.held_mib if scope is None else 0
     for p in holders:
-        yield Segment(label=f"{p.seat or p.name} {p.declared_mib}", amount=p.declared_mib, tenant=p.namespace)
+        yield Part(name=p.seat or p.name, amount=p.declared_mib, owner=p.namespace)
     others = device.held_mib - sum(pod.declared_mib for pod in holders)
-    yield Segment(label=f"others {others}", amount=max(others, 0), tenant="others")
-    yield Segment(label=f"planned {kept_mib}", amount=kept_mib, fill=PLANNED)
-    yield Segment(label=str(rest - kept_mib), amount=max(rest - kept_mib, 0), fill=FREE)
+    yield Part(name="others", amount=others)
+    yield Part(name="planned", amount=kept_mib, kind=Kind.PLANNED)
+    yield Part(name="free", amount=rest - kept_mib, kind=Kind.FREE)
 
 
 def _kept_mib(device: DeviceRow, scope: str | None) -> int:
@@ -124,13 +119,10 @@ def _kept_mib(device: DeviceRow, scope: str | None) -> int:
 
 
 def _device(device: DeviceRow, scope: str | None, paper: Paper) -> Iterator[str]:
-    name = f"gpu {device.index} {device.uuid}: "
-    for text, alarm in device_lines(device, scope):
-        yield from paper.wrapped(f"{name}{text}", "  ", alarm=alarm)
-        name = ""
-    segments = [*device_parts(device, scope)]
-    if any(segment.amount for segment in segments):
-        yield paper.bar(segments)
+    yield from paper.facts(f"gpu {device.index} {device.uuid}", device_facts(device, scope), "  ")
+    parts = [part for part in device_parts(device, scope) if part.total > 0]
+    if parts:
+        yield paper.bar(parts)
     yield from _pods(device.pods, paper)
 
 
@@ -151,19 +143,18 @@ def pod_row(pod: Holder) -> tuple[str, ...]:
     )
 
 
-def pool_lines(pool: PoolRow) -> Iterator[tuple[str, bool]]:
-    """Yields the sentences about a pool. The second value is True for an alarm."""
+def pool_facts(pool: PoolRow) -> Iterator[Fact]:
     promised = f"{pool.promised_mib} of {pool.advertised_mib} MiB promised"
-    yield f"{promised}, {pool.unpromised_mib} to promise", pool.unpromised_mib < 0
+    yield Fact(f"{promised}, {pool.unpromised_mib} to promise", pool.unpromised_mib < 0)
     if pool.room_mib is not None:
         where = f"; {pool.largest_room_mib} on one device" if pool.largest_room_mib != pool.room_mib else ""
-        yield f"for a seat: {pool.room_mib} free by the ledger{where}", False
+        yield Fact(f"for a seat: {pool.room_mib} free by the ledger{where}")
         where = f"; {pool.largest_free_mib} on one device" if pool.largest_free_mib != pool.free_mib else ""
         less = f", less the floor of {pool.floor_mib} where that is less" if pool.measured_free_mib is not None else ""
-        yield f"for other pods: {pool.free_mib} free{where}{less}", False
+        yield Fact(f"for other pods: {pool.free_mib} free{where}{less}")
     if pool.measured_free_mib is not None:
         lent = f", {pool.lent_mib} used by pods that declare nothing" if pool.lent_mib is not None else ""
-        yield f"measured: {pool.measured_free_mib} free{lent}", False
+        yield Fact(f"measured: {pool.measured_free_mib} free{lent}")
 
 
 def whole_line(pool: WholePoolRow) -> str:

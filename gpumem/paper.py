@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tenancy.bars import Segment, bar, wrapped
+from tenancy.drawing.model import Fact, Part
+from tenancy.drawing.text import bar, printable, wrapped
 
 NARROWEST = 60
 _Found = TypeVar("_Found")
@@ -27,6 +28,11 @@ class Paper:
     def wrapped(self, text: str, indent: str = "", *, alarm: bool = False) -> Iterator[str]:
         yield from wrapped(printable(text), max(self.width, NARROWEST), indent, alarm=alarm and self.colour)
 
+    def facts(self, about: str, facts: Iterable[Fact], indent: str = "") -> Iterator[str]:
+        for number, fact in enumerate(facts):
+            text, at = (fact.text, "  ") if number else (f"{about}: {fact.text}", indent)
+            yield from self.wrapped(text, at, alarm=fact.alarm)
+
     def unknown(self, gaps: Iterable[str]) -> Iterator[str]:
         for gap in gaps:
             yield from self.wrapped(f"not known: {gap}")
@@ -43,22 +49,14 @@ class Paper:
             cells = (row[i].rjust(widths[i]) if header[i] in NUMBERS else row[i].ljust(widths[i]) for i in kept)
             yield (indent + "  ".join(cells)).rstrip()
 
-    def bar(self, segments: Sequence[Segment], indent: str = "  ") -> str:
+    def bar(self, parts: Sequence[Part]) -> str:
         """Draws a bar. The table below the bar has the labels that are too long for the bar."""
-        return indent + bar(segments, max(self.width, NARROWEST) - len(indent), colour=self.colour)[0]
+        return f"  {bar(parts, max(self.width, NARROWEST) - 2, colour=self.colour)[0]}"
 
 
 def kept_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     """Returns the first column of a table, and the columns that are not empty."""
     return [i for i in range(len(header)) if i == 0 or any(row[i] not in ("", "-") for row in rows)]
-
-
-def printable(text: str) -> str:
-    """Returns the text on one line, with an escape in place of each control character.
-
-    A tenant can put control characters into an Event or a path. A terminal would obey them.
-    """
-    return "".join(each if each.isprintable() else " " if each.isspace() else ascii(each)[1:-1] for each in text)
 
 
 def text_of_lines(lines: Callable[[_Found, Paper], Iterable[str]]) -> Callable[[_Found, Paper], str]:

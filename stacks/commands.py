@@ -38,7 +38,7 @@ from stacks.recovery.recover import recover as put_right
 from stacks.recovery.state import Deployment
 from stacks.settings import ConfigError, StackSettings
 from stacks.stuck import Retirement, Wait, unfinished_jobs, why_none_runs
-from tenancy.chart import seating_chart
+from tenancy.drawing.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
@@ -52,7 +52,7 @@ _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | None = None) -> int:
     """Previews the stack and prints a report. The exit code of a preview is 0 if the policy pack accepts the stack.
 
-    Also draws the seats before and after the change into a file. By default, `before` is the stack's state.
+    Also draws the seats and what changes into a file. By default, `before` is the stack's state.
     """
     refuse_flags(flags, engine.environment, gated=True)
     declared = settings.load_file(engine.existing_stack_file())
@@ -233,9 +233,9 @@ def _judge(
 
 
 def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None) -> str:
-    """Writes the picture of the seats before and after a change, and returns a line of text about it.
+    """Writes the picture of the seats, and returns a line of text about it.
 
-    The seats before the change are those of the stack file `file`, or else those of the stack's state.
+    The picture compares with the stack file `file`, or else with the stack's state.
     """
     path = _PICTURES / f"{engine.stack}.html"
     before, origin = state, "the last rollout"
@@ -247,7 +247,7 @@ def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None
         (engine.root / path).write_text(picture(engine.stack, after, before, compared), encoding="utf-8")
     except (ConfigError, OSError) as error:
         return f"no picture of the seats: {error}"
-    return f"picture of the seats{' before and after' if before else ''}: {path}"
+    return f"picture of the seats: {path}"
 
 
 def _recovered(engine: Engine, *, yes: bool) -> Deployment:

@@ -37,8 +37,8 @@ from stacks.problems import key
 from stacks.provider import provider
 from stacks.settings import StackSettings
 from tenancy import names
-from tenancy.chart import seating_chart
 from tenancy.choices import Mode
+from tenancy.drawing.chart import seating_chart
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger
 from tenancy.quantity import canonical

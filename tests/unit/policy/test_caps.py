@@ -8,8 +8,8 @@ import yaml
 
 from policy.rule import an_object
 from stacks import settings
-from tenancy.chart import seating_chart
 from tenancy.choices import Enforce
+from tenancy.drawing.chart import seating_chart
 from tenancy.ledger import Ledger
 from tests.support.graphs import IMAGE, judge, platform, pool, put
 from tests.support.paths import ROOT

@@ -6,7 +6,7 @@ import pytest
 
 from stacks import platform, settings
 from tenancy import names, policy_names
-from tenancy.chart import seating_chart
+from tenancy.drawing.chart import seating_chart
 from tests.support.engine import Graph, build
 from tests.support.given import environment, rights
 from tests.support.graphs import judge

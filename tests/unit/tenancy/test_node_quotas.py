@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tenancy.chart import seating_chart
 from tenancy.choices import Sharing
+from tenancy.drawing.chart import seating_chart
 from tenancy.ledger import Ledger, NodeQuota, Pool
 from tenancy.node_quotas import overdrawn
 from tenancy.sums import contradictions
