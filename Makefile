@@ -50,7 +50,7 @@ preview up destroy refresh recover chart render:
 init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
 	@python3 -m gpumem init --stack="$$GIVEN_STACK" $(if $(FROM),--from="$$GIVEN_FROM") $(value ARGS)
 preflight: toolchain ## Compare a stack with the kubeconfig's cluster before a rollout
-	@$(PYTHON) -m gpumem preflight --stack="$$GIVEN_STACK" $(value ARGS)
+	@$(PYTHON) -m gpumem.preflight --stack="$$GIVEN_STACK" $(value ARGS)
 new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
 	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
 

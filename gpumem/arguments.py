@@ -82,11 +82,6 @@ INIT = """examples:
   kubectl gpumem init --stack mine --from http://localhost:9090    with budgets from measured peaks
   kubectl gpumem init --stack mine --overwrite
 """
-PREFLIGHT = """examples:
-  make preflight STACK=mine                                  of a stack file
-  kubectl gpumem preflight                                   of the cluster's ledger, for instance before enforcing
-  kubectl gpumem preflight -o json | jq '.denies[] | [.namespace, .name, .message]'
-"""
 
 
 def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -96,8 +91,7 @@ def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> arg
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
         "show costs.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
-        "is too small; of fit: it does not fit now; of status: a part does not work; "
-        "of preflight: 1 something is in the way, 2 the cluster cannot be read",
+        "is too small; of fit: it does not fit now; of status: a part does not work",
     )
     top.add_argument("--version", action="version", version=f"kubectl-gpumem {VERSION}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -199,15 +193,6 @@ def _before_a_rollout(verbs: Any) -> None:
     found.add_argument("--from", dest="source", help="URL of Prometheus, for budgets from measured peaks")
     found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"days of history; default: {INIT_DAYS}")
     found.add_argument("--overwrite", action="store_true", help="replace an existing file")
-    found = _cluster_verb(
-        verbs,
-        "preflight",
-        "show the pods that a rollout would deny, the objects that it would take over or create, and missing parts of "
-        "the cluster",
-        PREFLIGHT,
-    )
-    found.add_argument("--stack", help="read Pulumi.STACK.yaml in this folder; default: the cluster's ledger")
-    _system_namespace(found)
 
 
 def verb_first(arguments: Sequence[str]) -> list[str]:
@@ -260,11 +245,16 @@ def _system_namespace(made: argparse.ArgumentParser) -> None:
 
 def _cluster_verb(verbs: Any, name: str, text: str, examples: str, more: Sequence[str] = ()) -> argparse.ArgumentParser:
     made = _plain(verbs, name, text, examples, more)
+    add_connection(made)
+    return made
+
+
+def add_connection(made: argparse.ArgumentParser) -> None:
+    """Adds the flags that the command passes on to kubectl."""
     connection = made.add_argument_group("connection, as kubectl has it")
     for flag, meaning in CONNECTION.items():
         kind = _duration if flag == "request-timeout" else str
         connection.add_argument(f"--{flag}", action="append", type=kind, help=meaning, metavar=flag.upper())
-    return made
 
 
 def _history(made: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from agents.kube.kubectl import Kubectl
 from agents.runtime.errors import AgentError
 from gpumem.arguments import CONNECTION, parser, verb_first
 from gpumem.paper import Paper
-from gpumem.report import DONE, FAILED, UNREAD, Report
+from gpumem.report import DONE, FAILED, Report
 from tenancy.names import OPERATOR, VIEWER
 
 if TYPE_CHECKING:
@@ -45,8 +45,13 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Ku
     try:
         return _run(given, environ, reach)
     except AgentError as error:
-        print(f"gpumem: {_unreached(error) or f'{error}{_remedy(error)}'}", file=sys.stderr)
-        return UNREAD if given.verb == "preflight" else FAILED
+        complain(error)
+        return FAILED
+
+
+def complain(error: AgentError) -> None:
+    """Prints what went wrong, and whom to ask for a missing right."""
+    print(f"gpumem: {_unreached(error) or f'{error}{_remedy(error)}'}", file=sys.stderr)
 
 
 def _unreached(error: AgentError) -> str:
@@ -65,7 +70,7 @@ def _remedy(error: AgentError) -> str:
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
     if given.verb in ("advise", "bill"):
-        return _print(_past(given, reach), given, environ)
+        return show(_past(given, reach), given, environ)
     stack = None
     if given.verb == "fit":
         _check_fit(given)
@@ -74,9 +79,9 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
 
         stack = stack_fit.StackFile(given.stack, Path.cwd())
         if not given.live:
-            return _print(live.fit_report(given, None, stack), given, environ)
-    if given.verb in ("init", "preflight"):
-        return _print(_before_a_rollout(given, reach), given, environ)
+            return show(live.fit_report(given, None, stack), given, environ)
+    if given.verb == "init":
+        return show(_init(given, reach), given, environ)
     with reach(kubectl_flags(given)) as kubectl:
         if given.verb == "board":
             from gpumem import board_server  # noqa: PLC0415
@@ -86,10 +91,10 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
         from gpumem import live  # noqa: PLC0415
 
         if not getattr(given, "watch", False):
-            return _print(live.report(given, kubectl, stack), given, environ)
+            return show(live.report(given, kubectl, stack), given, environ)
         while True:
             try:
-                _print(live.report(given, kubectl, stack), given, environ)
+                show(live.report(given, kubectl, stack), given, environ)
             except AgentError as error:
                 print(f"gpumem: {error}; the next try is in {given.interval} s", file=sys.stderr)
             gc.collect()
@@ -119,14 +124,10 @@ def _past(given: argparse.Namespace, reach: Reach) -> Report:
     return past.report(given, ledger)
 
 
-def _before_a_rollout(given: argparse.Namespace, reach: Reach) -> Report:
+def _init(given: argparse.Namespace, reach: Reach) -> Report:
+    from gpumem.init import command as init  # noqa: PLC0415
+
     with reach(kubectl_flags(given)) as kubectl:
-        if given.verb == "preflight":
-            from gpumem.preflight import command as preflight  # noqa: PLC0415
-
-            return preflight.report(kubectl, given.stack, Path.cwd(), given.system_namespace)
-        from gpumem.init import command as init  # noqa: PLC0415
-
         return init.report(
             kubectl, given.stack, Path.cwd(), prometheus=given.source, days=given.days, overwrite=given.overwrite
         )
@@ -146,7 +147,8 @@ def text_of(arguments: Sequence[str], kubectl: Kubectl, paper: Paper) -> str:
     return found.text(found.found, paper)
 
 
-def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) -> int:
+def show(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Prints a report in the format of the flag -o, and returns its exit code."""
     from gpumem import output  # noqa: PLC0415
 
     if given.output == "text":
@@ -168,14 +170,14 @@ def _print(report: Report, given: argparse.Namespace, environ: Mapping[str, str]
     return report.code
 
 
-def run() -> int:
-    """Runs the command with the arguments of this process."""
+def run(command: Callable[[Sequence[str], Mapping[str, str]], int] = main) -> int:
+    """Runs a command with the arguments of this process."""
     gc.disable()  # A garbage collection would take as long as reading the cluster, and would free nothing.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + signal.SIGTERM))
     signal.signal(signal.SIGHUP, lambda number, frame: sys.exit(128 + signal.SIGHUP))
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal without block characters
     try:
-        return main(sys.argv[1:], os.environ)
+        return command(sys.argv[1:], os.environ)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:  # A reader of the output may close the pipe, as `| head` does.

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from gpumem.paper import Paper
 
 DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
-# Exit codes of preflight: the rollout has an obstacle, or the cluster cannot be read.
-IN_THE_WAY, UNREAD = 1, 2
 
 _Row = TypeVar("_Row")
 

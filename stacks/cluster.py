@@ -3,6 +3,7 @@
 import http.client
 import json
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,10 @@ from pathlib import Path
 from agents.kube.errors import ApiError, Object
 from agents.kube.kubectl import Kubectl
 from agents.runtime.errors import AgentError
-from gpumem.paper import Paper
-from gpumem.preflight.command import check
-from gpumem.preflight.report import preflight_text
 from stacks import stackfile
 from stacks.engine import Engine, EngineError
 
+_UNREAD = 2  # the exit code of gpumem.preflight
 _KUBECONFIG = "kubernetes:kubeconfig"
 # Maps each key of the provider to kubectl's flag.
 _FLAGS = {"kubernetes:context": "--context", "kubernetes:cluster": "--cluster"}
@@ -65,10 +64,12 @@ def connect(engine: Engine) -> Iterator[Cluster]:
         yield Cluster(kubectl, flags)
 
 
-def preflight(engine: Engine, width: int) -> str:
-    """Returns the report of `make preflight` on the cluster, as text of `width` columns. Raises EngineError."""
+def preflight(engine: Engine) -> None:
+    """Prints the report of `make preflight` on the cluster. Raises EngineError."""
     with _kubectls_flags(engine) as flags:
-        return preflight_text(check(flags, engine.stack, engine.root), Paper(width))
+        command = [sys.executable, "-m", "gpumem.preflight", f"--stack={engine.stack}", *flags]
+        if subprocess.run(command, cwd=engine.root, check=False).returncode == _UNREAD:
+            raise EngineError("the cluster cannot be read, so nothing was changed")
 
 
 @contextmanager

@@ -89,7 +89,8 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
         plan = json.loads(file.read_text(encoding="utf-8"))
     _refuse_a_takeover(engine, ended)
     if any(each.op is not Op.SAME for each in ended.events.resources.values()):
-        print(f"\n{preflight(engine, _width())}", flush=True)
+        print(flush=True)
+        preflight(engine)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
     _refuse_a_later_change(engine, declared, program)
     return _apply(engine, flags, declared.cluster.system_namespace, ended, _recorded(engine, plan, state))

@@ -35,7 +35,7 @@ class InstalledKueue:
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """The declared parts of a stack. `stack` is None if only the cluster's ledger is known.
+    """The declared parts of a stack.
 
     `created` are the objects that a first rollout creates. `labels` are the labels that a rollout adds to existing
     namespaces of other owners. `taken_over` returns the findings of `make up` on existing objects. `gates` has the
@@ -45,7 +45,7 @@ class Declared:
     """
 
     ledger: Ledger
-    stack: str | None = None
+    stack: str
     created: tuple[Named, ...] = ()
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     taken_over: Callable[[Mapping[Named, Object]], Sequence[str]] = _nothing

@@ -22,7 +22,7 @@ class Preflight:
     acts of the watchdog and the gate after they begin to enforce. `unknown` lists the facts that could not be read.
     """
 
-    stack: str | None
+    stack: str
     kubernetes: str
     nodes: int
     pods: int
@@ -92,8 +92,8 @@ def _scales(survey: Survey, declared: Declared) -> Iterator[str]:
 
 @text_of_lines
 def preflight_text(report: Preflight, paper: Paper) -> Iterator[str]:
-    of = f"stack {report.stack}" if report.stack else "the cluster's ledger"
-    yield f"{of} on a cluster of Kubernetes {report.kubernetes}: {report.nodes} nodes, {report.pods} pods"
+    size = f"{report.nodes} nodes, {report.pods} pods"
+    yield f"stack {report.stack} on a cluster of Kubernetes {report.kubernetes}: {size}"
     yield from paper.wrapped(report.observed) if report.observed else ()
     for title, rows in (
         (

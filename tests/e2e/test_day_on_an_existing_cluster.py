@@ -51,7 +51,7 @@ def edit(lab: Lab, old: str, new: str) -> None:
 
 
 def denied(lab: Lab) -> set[tuple[str, str]]:
-    done = lab.gpumem("preflight", "--stack", "mine", "-o", "json")
+    done = lab.preflight()
     assert done.code in (0, 1), done.text
     return {(row["namespace"], row["name"]) for row in json.loads(done.text)["denies"]}
 

@@ -41,7 +41,7 @@ def cluster(server: ApiServer) -> Cluster:
 def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert cluster.pods
     made = tmp_path_factory.mktemp("stack")
-    done = gpumem(server, made, "init", "--stack", "mine")
+    done = run(server, made, "gpumem", "init", "--stack", "mine")
     assert done.returncode == 0, done.stderr
     path = made / "Pulumi.mine.yaml"
     path.write_text(path.read_text().replace("mode: observe", "mode: enforce"))
@@ -50,7 +50,7 @@ def folder(server: ApiServer, cluster: Cluster, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def report(server: ApiServer, folder: Path) -> Mapping[str, Any]:
-    done = gpumem(server, folder, "preflight", "--stack", "mine", "-o", "json")
+    done = run(server, folder, "gpumem.preflight", "--stack", "mine", "-o", "json")
     assert done.returncode == 1, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["unknown"] == []
@@ -71,9 +71,9 @@ def enforced(server: ApiServer, folder: Path, report: Mapping[str, Any]) -> Mapp
     return report
 
 
-def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def run(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={server.kubeconfig}"],
+        [sys.executable, "-m", *arguments, f"--kubeconfig={server.kubeconfig}"],
         cwd=folder,
         env={**environ(), "PYTHONPATH": str(ROOT)},
         capture_output=True,

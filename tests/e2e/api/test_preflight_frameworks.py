@@ -49,7 +49,7 @@ def _definitions(server: ApiServer) -> Iterator[None]:
 
 def parts(server: ApiServer, folder: Path) -> dict[str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "gpumem", "preflight", "--stack=mine", "-o=json", f"--kubeconfig={server.kubeconfig}"],
+        [sys.executable, "-m", "gpumem.preflight", "--stack=mine", "-o=json", f"--kubeconfig={server.kubeconfig}"],
         cwd=folder,
         env={**environ(), "PYTHONPATH": str(ROOT)},
         capture_output=True,

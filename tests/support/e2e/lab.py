@@ -56,6 +56,9 @@ class Lab:
     def gpumem(self, *arguments: str) -> Outcome:
         return self._timed(sys.executable, "-m", "gpumem", *arguments)
 
+    def preflight(self) -> Outcome:
+        return self._timed(sys.executable, "-m", "gpumem.preflight", "--stack", self.stack, "-o", "json")
+
     def _timed(self, *command: str) -> Outcome:
         began = time.monotonic()
         outcome = self.space.run(*command, cwd=self.space.project, **self.kubeconfig)

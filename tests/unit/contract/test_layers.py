@@ -39,7 +39,6 @@ AGENT_LAYERS: dict[str, set[str]] = {
 WHEN_ASKED = {
     "checkout.py": {"components", "policy", "stacks", "yaml"},
 }
-OF_THE_COMMAND_LINE = {"stacks/cluster.py": {"gpumem"}}
 # The kubectl plugin also uses these modules. They never act on the cluster.
 OF_AGENTS = (
     "agents.extender.cache.",
@@ -62,8 +61,7 @@ POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 
 def needed(path: Path) -> set[str]:
     lacking = WHEN_ASKED.get(path.name, set()) if path.parent.name == "gpumem" else set()
-    allowed = OF_THE_COMMAND_LINE.get(str(path.relative_to(ROOT)), set())
-    return packages(path) - (lacking - packages(path, at_once=True)) - allowed
+    return packages(path) - (lacking - packages(path, at_once=True))
 
 
 def of_agents(path: Path) -> set[str]:

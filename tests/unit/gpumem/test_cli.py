@@ -27,7 +27,6 @@ from tests.support.paths import ROOT
         "bill",
         "fit",
         "init",
-        "preflight",
     ],
 )
 def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:

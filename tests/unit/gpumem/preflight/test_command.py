@@ -1,4 +1,4 @@
-"""Tests the command preflight and its exit codes."""
+"""Tests the command of `make preflight` and its exit codes."""
 
 import json
 from contextlib import nullcontext
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from agents.kube.pods import PODS
-from gpumem import cli
-from tenancy.names import LEDGER as LEDGER_MAP
-from tenancy.names import LEDGER_KEY, SYSTEM_NAMESPACE
-from tests.support.before_rollout import LEDGER, budgeted
+from gpumem import checkout
+from gpumem.preflight.__main__ import main
+from tests.support.before_rollout import DECLARED, budgeted
 from tests.support.given_clusters import Cluster, record_0000
 from tests.support.paths import ROOT
 
@@ -19,27 +18,32 @@ from tests.support.paths import ROOT
 def typed(words: str, cluster: Cluster, *refused: str) -> int:
     api = cluster.api()
     api.refused.update(refused)
-    path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/{LEDGER_MAP}"
-    data = {LEDGER_KEY: json.dumps(LEDGER.to_data())}
-    api.objects[path] = {"metadata": {"name": LEDGER_MAP, "resourceVersion": "1"}, "data": data}
     reach: Any = lambda flags: nullcontext(api)  # noqa: E731 (one cluster, whatever the flags)
-    return cli.main(["preflight", *words.split()], {}, reach)
+    return main(words.split(), {}, reach)
 
 
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout, "declared_parts", lambda name, root: DECLARED)
+
+
+@pytest.mark.usefixtures("declared")
 @pytest.mark.parametrize(("cluster", "code"), [(budgeted(), 0), (record_0000(), 1)], ids=["clear", "denied"])
 def test_the_exit_code_is_1_if_something_is_in_the_way(cluster: Cluster, code: int) -> None:
-    assert typed("", cluster) == code
+    assert typed("--stack mine", cluster) == code
 
 
+@pytest.mark.usefixtures("declared")
 def test_json_has_each_denial(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("-o json", record_0000()) == 1
+    assert typed("--stack mine -o json", record_0000()) == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["kind"], found["stack"], len(found["denies"])) == ("preflight", None, 6)
+    assert (found["kind"], found["stack"], len(found["denies"])) == ("preflight", "mine", 6)
     assert found["denies"][0].keys() == {"namespace", "kind", "name", "pods", "policy", "message"}
 
 
+@pytest.mark.usefixtures("declared")
 def test_a_cluster_that_may_not_be_read_is_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("", budgeted(), PODS) == 2
+    assert typed("--stack mine", budgeted(), PODS) == 2
     assert "gpumem: may not list pods" in capsys.readouterr().err
 
 

@@ -248,12 +248,6 @@ def test_labels_and_new_objects_are_listed_and_are_not_in_the_way() -> None:
     assert report.clear
 
 
-def test_the_clusters_ledger_alone_is_judged_by_its_pods() -> None:
-    report = found(record_0000(), Declared(ledger=LEDGER))
-    assert (report.stack, report.takes_over, report.creates) == (None, (), ())
-    assert len(report.denies) == 6
-
-
 def test_a_pod_that_cannot_be_read_is_named_and_the_others_are_judged() -> None:
     cluster = record_0000(pod("odd", "web", limits={GPU: "many"}))
     report = found(cluster)
