@@ -1,5 +1,5 @@
-"""Installs the pinned tools. `cli` is the command line, and `tools` declares the tools.
+"""Installs the pinned tools, and runs before anything is installed: it imports only the standard library.
 
-`pins` reads the versions of the tools. `ways` gets each tool from the cache, as a release (`download`), or as a build
-(`golang`). `store` is the cache.
+`tools` reads toolchain/tools.toml and `pins` the versions. `ways` gets each tool from the cache (`store`), as a release
+(`download`), from `debian`'s packages, or as a build (`golang`).
 """

@@ -6,12 +6,11 @@ import signal
 import sys
 from pathlib import Path
 
-from toolchain.installer import environment
-from toolchain.installer.console import Console
-from toolchain.installer.download import Internet
+from toolchain.installer.console import say
+from toolchain.installer.environment import DOCS, PROJECT, bring_up_to_date
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.store import Store
-from toolchain.installer.tools import GROUPS, go, install_target
+from toolchain.installer.tools import GROUPS, go, install_target, tools
 from toolchain.installer.ways import Installer
 
 INTERRUPTED = 130
@@ -26,10 +25,9 @@ def run(checkout: Path, arguments: list[str]) -> int:
     groups: list[str] = parser.parse_args(arguments).groups or ["preview"]
     if unknown := [group for group in groups if group not in GROUPS]:
         parser.error(f"no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    # With this handler, SIGTERM also ends the compilers, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _install(checkout, groups, Console(sys.stdout))
+        _install(checkout, groups)
     except (ToolchainError, OSError) as error:  # an OSError can mean a full disk or a read-only folder
         print(f"toolchain: {error}", file=sys.stderr)
         return 1
@@ -39,17 +37,17 @@ def run(checkout: Path, arguments: list[str]) -> int:
     return 0
 
 
-def _install(checkout: Path, groups: list[str], console: Console) -> None:
+def _install(checkout: Path, groups: list[str]) -> None:
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     cache = (base if base.is_absolute() else Path.home() / ".cache") / "gpu-tenancy"
     store, target = Store(cache=cache, shelf=checkout / ".toolchain"), install_target(checkout)
-    installer = Installer(store, Internet(), console, go(target))
-    lacking = [line for group in groups for line in installer.install(GROUPS[group](target))]
-    for needed_by, wanted in (({"python", "preview"}, environment.PROJECT), ({"docs"}, environment.DOCS)):
+    installer = Installer(store, go(target))
+    lacking = [line for group in groups for line in installer.install(tools(target, group))]
+    for needed_by, wanted in (({"python", "preview"}, PROJECT), ({"docs"}, DOCS)):
         if needed_by & {*groups}:
-            environment.bring_up_to_date(checkout, wanted, console)
+            bring_up_to_date(checkout, wanted)
     if lacking and os.environ.get("CI", "").lower() not in ("", "0", "false"):
         raise ToolchainError("\n".join([*lacking, "CI runs every test: install what is missing, or unset CI."]))
     for line in lacking:
-        console.line(line)
-    console.line(f"toolchain: {' and '.join(groups)} ready")
+        say(line)
+    say(f"toolchain: {' and '.join(groups)} ready")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolchain.installer.console import Console
+from toolchain.installer.console import run
 from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import DebianPackages, Dependencies
 
@@ -34,7 +34,7 @@ FONTS = """<?xml version="1.0"?>
 """
 
 
-def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> None:
+def unpack(recipe: DebianPackages, into: Path, log: Path) -> None:
     """Unpacks the packages into the folder, with a script or a link there for each program.
 
     Raises UnavailableError if apt does not have the packages.
@@ -42,12 +42,10 @@ def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> N
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise UnavailableError("this machine has no apt-get")
     try:
-        _download(recipe, into, console, log)
+        _download(recipe, into, log)
     except ToolchainError as failed:
         raise UnavailableError(str(failed).splitlines()[0]) from None
-    console.run(
-        "dpkg -x", ["sh", "-ec", 'for package in *.deb; do dpkg -x "$package" .; rm "$package"; done'], log, cwd=into
-    )
+    run("dpkg -x", ["sh", "-ec", 'for package in *.deb; do dpkg -x "$package" .; rm "$package"; done'], log, cwd=into)
     # Some packages have their libraries in lib, which is a link to usr/lib in an installed system.
     found = [file for folder in ("lib", "usr/lib") for file in into.glob(f"{folder}/**/*.so*")]
     folders = sorted({str(file.parent.relative_to(into)) for file in found})
@@ -66,25 +64,25 @@ def unpack(recipe: DebianPackages, into: Path, console: Console, log: Path) -> N
     (into / "fonts.conf").write_text(FONTS)
 
 
-def _download(recipe: DebianPackages, into: Path, console: Console, log: Path) -> None:
+def _download(recipe: DebianPackages, into: Path, log: Path) -> None:
     """The machine's index of packages can be missing or old. Then apt downloads an index into a temporary folder."""
     with TemporaryDirectory() as scratch:
         for step in ("state/lists/partial", "cache/archives/partial"):
             (Path(scratch) / step).mkdir(parents=True)
         own = (*APT, "-o", f"Dir::State={scratch}/state", "-o", f"Dir::Cache={scratch}/cache")
         try:
-            _download_from(APT, recipe, into, console, log)
+            _download_from(APT, recipe, into, log)
         except (ToolchainError, UnavailableError):
             with suppress(ToolchainError):  # the next step reports what is missing
-                console.run("apt-get update, into a temporary folder", [*own, "update", "-q"], log)
-            _download_from(own, recipe, into, console, log)
+                run("apt-get update, into a temporary folder", [*own, "update", "-q"], log)
+            _download_from(own, recipe, into, log)
 
 
-def _download_from(apt: Sequence[str], recipe: DebianPackages, into: Path, console: Console, log: Path) -> None:
+def _download_from(apt: Sequence[str], recipe: DebianPackages, into: Path, log: Path) -> None:
     packages = list(recipe.packages)
     if recipe.dependencies is not Dependencies.NONE:
         packages += [package for package in _needed(apt, recipe) if package not in packages]
-    console.run(f"apt-get download, {len(packages)} packages", [*apt, "download", "-q", *packages], log, cwd=into)
+    run(f"apt-get download, {len(packages)} packages", [*apt, "download", "-q", *packages], log, cwd=into)
 
 
 def _needed(apt: Sequence[str], recipe: DebianPackages) -> list[str]:

@@ -5,50 +5,32 @@ import shutil
 import tarfile
 import urllib.parse
 import urllib.request
-from functools import cached_property
+from functools import cache
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from toolchain.installer.console import Console
+from toolchain.installer.console import say
 from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import Release
 
 CONNECT_SECONDS = 3
 STALLED_SECONDS = 30
+TRIED_FIRST = "https://github.com/"
 _OPENER = urllib.request.build_opener()  # The opener uses the proxy that http_proxy and https_proxy name.
 
 
-class Internet:
-    """Reports whether this machine can download releases. The installer tests the connection only once."""
-
-    def __init__(self, url: str = "https://github.com/") -> None:
-        self._url = url
-
-    @cached_property
-    def closed(self) -> str | None:
-        """The reason why this machine cannot download releases, or None if it can."""
-        try:
-            with _OPENER.open(self._url, timeout=CONNECT_SECONDS):
-                return None
-        except (OSError, HTTPException) as error:
-            return f"{urllib.parse.urlsplit(self._url).netloc} cannot be reached ({_reason(error)})"
-
-
-def fetch(url: str, file: Path, console: Console) -> None:
-    """Downloads a URL into a file.
-
-    Raises UnavailableError if the server cannot be reached or does not have the file.
-    """
-    console.line(f"    download {url}")
+@cache
+def why_not() -> str | None:
+    """Returns the reason why this machine cannot download releases, or None if it can. Tries it once."""
     try:
-        with _OPENER.open(url, timeout=STALLED_SECONDS) as response, file.open("wb") as target:
-            shutil.copyfileobj(response, target)
+        with _OPENER.open(TRIED_FIRST, timeout=CONNECT_SECONDS):
+            return None
     except (OSError, HTTPException) as error:
-        raise UnavailableError(f"{url}: {_reason(error)}") from error
+        return f"{urllib.parse.urlsplit(TRIED_FIRST).netloc} cannot be reached ({_reason(error)})"
 
 
-def take_release(release: Release, name: str, into: Path, console: Console) -> None:
+def take_release(release: Release, name: str, into: Path) -> None:
     """Puts the programs of a release into a folder.
 
     Raises UnavailableError if the release cannot be downloaded, and ToolchainError if its SHA-256 is wrong.
@@ -56,8 +38,8 @@ def take_release(release: Release, name: str, into: Path, console: Console) -> N
     with TemporaryDirectory(dir=into) as folder:
         scratch = Path(folder)
         archive = scratch / PurePosixPath(release.url).name
-        fetch(release.checksums, scratch / "checksums", console)
-        fetch(release.url, archive, console)
+        _fetch(release.checksums, scratch / "checksums")
+        _fetch(release.url, archive)
         _verify(release, archive, (scratch / "checksums").read_text(errors="replace"))
         if not release.members:
             archive.rename(into / name).chmod(0o755)
@@ -70,29 +52,29 @@ def take_release(release: Release, name: str, into: Path, console: Console) -> N
             file.rename(into / file.name).chmod(0o755)
 
 
+def _fetch(url: str, file: Path) -> None:
+    say(f"    download {url}")
+    try:
+        with _OPENER.open(url, timeout=STALLED_SECONDS) as response, file.open("wb") as target:
+            shutil.copyfileobj(response, target)
+    except (OSError, HTTPException) as error:
+        raise UnavailableError(f"{url}: {_reason(error)}") from error
+
+
 def _verify(release: Release, archive: Path, checksums: str) -> None:
-    published = _published_digest(checksums, archive.name)
-    if published is None:
+    """Compares the archive with its line in a list as sha256sum writes it, or with the list's only digest."""
+    lines = [line.split() for line in checksums.splitlines() if line.strip()]
+    listed = [words[0] for words in lines if len(words) == 1 or words[1].lstrip("*./") == archive.name]
+    if not listed:
         raise UnavailableError(f"{release.checksums} does not list {archive.name}")
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != published:
+    if found != listed[0].lower():
         raise ToolchainError(
-            f"{release.url} has SHA-256 {found}, but {published} is published for it: refused, nothing was installed.\n"
+            f"{release.url} has SHA-256 {found}, but {listed[0]} is published for it: refused, nothing was installed.\n"
             "A download that broke off looks the same: run it again. If it stays so, something between here and there"
             " changes the file."
         )
-
-
-def _published_digest(text: str, name: str) -> str | None:
-    """Returns the digest of the named file from a list of checksums, or None if the list lacks the file.
-
-    The list contains lines as sha256sum writes them (`digest  [*]name`), or only one digest.
-    """
-    for words in map(str.split, text.splitlines()):
-        if len(words) == 1 or (len(words) == 2 and words[1].lstrip("*./") == name):
-            return words[0].lower()
-    return None
 
 
 def _reason(error: Exception) -> str:

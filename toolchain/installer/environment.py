@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolchain.installer.console import Console
+from toolchain.installer.console import run, say
 from toolchain.installer.store import locked
 
 
@@ -21,28 +21,17 @@ PROJECT = Environment(lock="requirements.lock", folder=".venv")
 DOCS = Environment(lock="requirements-docs.lock", folder=".toolchain/docs")
 
 
-def bring_up_to_date(checkout: Path, environment: Environment, console: Console) -> None:
-    """Makes the environment if it does not exist, and installs exactly the packages of the lock file.
-
-    If the environment is up to date, changes nothing.
-    """
+def bring_up_to_date(checkout: Path, environment: Environment) -> None:
+    """Makes the environment, or installs exactly the packages of the lock file if it has others."""
     lock, folder, shelf = checkout / environment.lock, checkout / environment.folder, checkout / ".toolchain"
     python, stamp, uv = folder / "bin" / "python", folder / f"{lock.name}.sha256", str(shelf / "bin" / "uv")
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-
-    def is_current() -> bool:
-        return python.exists() and stamp.exists() and stamp.read_text() == digest
-
-    if is_current():
-        return
-    name = folder.name
-    with locked(shelf / "venv.lock", lambda: console.line(f"{name}: another run is making it; waiting")):
-        if is_current():
+    with locked(shelf / "venv.lock", folder.name):
+        if python.exists() and stamp.exists() and stamp.read_text() == digest:
             return
-        console.line(f"{name}: from {lock.name}, each package proven by its hash")
+        say(f"{folder.name}: from {lock.name}, each package proven by its hash")
         log = shelf / "venv.log"
         if not python.exists():
-            console.run("uv venv", [uv, "venv", "--clear", "--python", sys.executable, str(folder)], log)
-        sync = [uv, "pip", "sync", "--require-hashes", "--python", str(python), str(lock)]
-        console.run("uv pip sync", sync, log)
+            run("uv venv", [uv, "venv", "--clear", "--python", sys.executable, str(folder)], log)
+        run("uv pip sync", [uv, "pip", "sync", "--require-hashes", "--python", str(python), str(lock)], log)
         stamp.write_text(digest)

@@ -18,18 +18,13 @@ class Module:
         code = sorted((self.folder / package).glob("*.[gs]*")) if package.startswith(".") else []
         return sorted({self.folder / "go.mod", self.folder / "go.sum", *code})
 
-    @property
-    def go(self) -> str:
-        """The oldest version of Go that can build the module, for example 1.26.0."""
-        return find_pin(self.folder / "go.mod", r"^go (\S+)$", "a Go version")
-
     def version(self, path: str) -> str:
-        """Returns the version of the module `path` that go.mod requires, for example v1.36.3."""
-        return find_pin(self.folder / "go.mod", rf"^(?:require |\t){re.escape(path)} (v\S+)", path)
+        """Returns the version of the module `path` that go.mod requires, for example 1.36.3, without its `v`."""
+        return find_pin(self.folder / "go.mod", rf"^(?:require |\t){re.escape(path)} v(\S+)", path)
 
     def h1(self, path: str) -> str:
         """Returns the checksum of the module's files from go.sum. Checksums begin with `h1:`."""
-        return find_pin(self.folder / "go.sum", rf"^{re.escape(path)} {re.escape(self.version(path))} (h1:\S+)$", path)
+        return find_pin(self.folder / "go.sum", rf"^{re.escape(path)} v{re.escape(self.version(path))} (h1:\S+)$", path)
 
     def tools(self, *programs: str) -> dict[str, str]:
         """Maps each program to its package, from the `tool` lines of go.mod."""

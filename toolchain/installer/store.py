@@ -9,11 +9,12 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolchain.installer.console import say
 from toolchain.installer.tool import Tool
 
 PULUMI_HOME = "pulumi-home"
@@ -61,7 +62,11 @@ class Store:
     def link(self, tool: Tool) -> None:
         """Makes links in .toolchain to the tool's files in the cache."""
         for link, file in tool.links.items():
-            _replace_link(self.shelf / link, self.entry(tool) / file)
+            place = self.shelf / link
+            place.parent.mkdir(parents=True, exist_ok=True)
+            fresh = place.with_name(f".{place.name}-{os.getpid()}")
+            fresh.symlink_to(self.entry(tool) / file)
+            fresh.replace(place)  # in one step, because another run may link the same tool
             if link.startswith(PULUMI_HOME):
                 _keep_no_logs(self.shelf / PULUMI_HOME)
 
@@ -72,18 +77,17 @@ class Store:
 
 
 @contextmanager
-def locked(file: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Holds an exclusive lock while the `with` block runs.
+def locked(file: Path, what: str) -> Iterator[None]:
+    """Holds an exclusive lock while the `with` block runs. If another process has the lock, says so and waits.
 
-    If another process has the lock, calls `waiting` before the wait. The system releases the lock even if the process
-    is killed.
+    The system releases the lock even if the process is killed.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            waiting()
+            say(f"{what}: another run is installing it; waiting")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
@@ -99,12 +103,3 @@ def _keep_no_logs(pulumi_home: Path) -> None:
         shutil.rmtree(logs, ignore_errors=True)
     with suppress(OSError):  # A Pulumi process that still runs may have created the folder again.
         logs.touch()
-
-
-def _replace_link(link: Path, target: Path) -> None:
-    """Makes or replaces a symbolic link in one step. Therefore the link exists at any time."""
-    link.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".link-", dir=link.parent) as folder:
-        fresh = Path(folder) / "link"
-        fresh.symlink_to(target)
-        os.replace(fresh, link)

@@ -114,6 +114,9 @@ class DebianPackages:
         return b""
 
 
+Recipe = GoBuild | ModuleFiles | PipInstall | DebianPackages
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tool:
     """A tool to install.
@@ -126,7 +129,7 @@ class Tool:
     version: str
     platform: str
     links: Mapping[str, str]
-    recipes: tuple[GoBuild | ModuleFiles | PipInstall | DebianPackages, ...]
+    recipes: tuple[Recipe, ...]
     release: Release | None = None
     skipped: str = ""
 
@@ -140,7 +143,3 @@ class Tool:
         for recipe in self.recipes:
             digest.update(repr(recipe).encode() + recipe.pins())
         return digest.hexdigest()[:12]
-
-    @property
-    def builds(self) -> list[GoBuild]:
-        return [recipe for recipe in self.recipes if isinstance(recipe, GoBuild)]

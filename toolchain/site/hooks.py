@@ -17,6 +17,7 @@ SERVED = (
     "examples/*/index.ts",
     "examples/*/main.go",
     "Pulumi.prod.yaml",
+    "toolchain/tools.toml",
     "LICENSE",
 )
 

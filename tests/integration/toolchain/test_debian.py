@@ -1,6 +1,5 @@
 """Tests that the installer unpacks Debian's packages without root. Scripts replace `apt-get` and `dpkg`."""
 
-import io
 import os
 import subprocess
 from dataclasses import replace
@@ -10,7 +9,6 @@ import pytest
 
 from tests.support.scripts import script, system_programs
 from toolchain.installer import debian
-from toolchain.installer.console import Console
 from toolchain.installer.errors import UnavailableError
 from toolchain.installer.tool import DebianPackages, Dependencies
 
@@ -40,7 +38,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def unpack(machine: Path, recipe: DebianPackages = RECIPE) -> Path:
     folder = machine / "entry"
     folder.mkdir()
-    debian.unpack(recipe, folder, Console(io.StringIO()), machine / "log")
+    debian.unpack(recipe, folder, machine / "log")
     return folder
 
 

@@ -16,7 +16,7 @@ from tests.support.paths import ROOT
 from tests.support.scripts import script, system_programs
 from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles
-from toolchain.installer.tools import GROUPS, InstallTarget, install_target
+from toolchain.installer.tools import GROUPS, InstallTarget, install_target, tools
 
 LACKING = (
     "without chromium-headless-shell (this machine has no apt-get), these tests are skipped:"
@@ -119,12 +119,12 @@ def clone(machine: Machine, name: str) -> Path:
     shutil.copytree(ROOT / "toolchain", checkout / "toolchain", ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / file, checkout)
-    uv, *others = GROUPS["preview"](install_target(checkout))
+    uv, *others = tools(install_target(checkout), "preview")
     entry = Store(machine.folder / "cache" / "gpu-tenancy", checkout).entry(uv)
     script(entry / "uv", FAKE_UV.replace("@folder", str(machine.folder)))
     for wanted in (files for tool in others for recipe in tool.recipes for files in module_files(recipe)):
         for source in wanted.files:
-            file = machine.folder / "modules" / f"{wanted.path}@{wanted.module.version(wanted.path)}" / source
+            file = machine.folder / "modules" / f"{wanted.path}@v{wanted.module.version(wanted.path)}" / source
             file = file / INSIDE[file.name] if file.name in INSIDE else file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
@@ -241,29 +241,22 @@ def test_without_go_and_downloads_one_message_names_the_remedy(machine: Machine,
     (machine.folder / "bin" / "go").unlink()
     code, _, complaint = machine.run(checkout)
     assert code == 1
-    assert complaint == (
-        "toolchain: pulumi 3.259.0 cannot be had: github.com cannot be reached (Connection refused);"
-        " and there is no Go to build it.\n"
-        "Install Go 1.26.0 or newer (https://go.dev/dl), or let this machine download releases.\n"
-    )
+    assert complaint.startswith("toolchain: pulumi 3.259.0 cannot be had: there is no Go to build it; install Go")
 
 
 def test_a_group_that_does_not_exist_is_named(machine: Machine, checkout: Path) -> None:
     code, _, complaint = machine.run(checkout, "previews")
     assert code == 2
-    assert "no group previews; there are python, preview, cluster, node, lint" in complaint
+    assert "no group previews; there are python, preview" in complaint
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 @pytest.mark.parametrize("architecture", ["amd64", "arm64"])
 def test_every_tool_is_defined_on_every_platform(system: str, architecture: str) -> None:
     target = InstallTarget(ROOT, system, architecture)
-    groups = [group for group in GROUPS if (group, system) != ("node", "darwin")]
-    tools = [tool for group in groups for tool in GROUPS[group](target)]
-    assert len({tool.name for tool in tools}) == len(
-        {(tool.name, tool.key) for tool in tools}
-    )  # Several groups of tools contain the tool uv.
-    for release in (tool.release for tool in tools if tool.release):
+    found = [tool for group in GROUPS for tool in tools(target, group)]
+    assert len({tool.name for tool in found}) == len({(tool.name, tool.key) for tool in found})
+    for release in (tool.release for tool in found if tool.release):
         assert system in release.url
         assert architecture in release.url.replace("x64", "amd64")
 
