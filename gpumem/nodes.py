@@ -93,8 +93,10 @@ def _by_cache(
     entitlement = Entitlement(pod.priority, pools, pod.namespace, label)
     feasible = cluster.cache.feasible_nodes(request, now, pod.uid, entitlement)
     refusing = frozenset(nodes) - feasible
-    # fit reserves memory only if the pod fits.
     fits = cluster.cache.fit(pod.uid, request, refusing, now, entitlement)
+    while fits.nodes:  # the pod fits there as soon as absent seats get their memory elsewhere
+        refusing -= {*fits.nodes}
+        fits = cluster.cache.fit(pod.uid, request, refusing, now, entitlement)
     return {
         name: _by_device(cluster.devices[name].pool in pools, name, fits)
         if name in refusing

@@ -349,6 +349,14 @@ def test_a_toleration_counts_as_the_scheduler_reads_it(toleration: dict[str, str
     assert one(found).reason == reason
 
 
+def test_a_node_that_takes_the_pod_once_absent_seats_get_their_memory_elsewhere_has_room() -> None:
+    """Before the fix, `why` ended with a KeyError."""
+    nodes, pods = ("k8s-node1", "k8s-node3"), (pod("there", 3000, on="k8s-node3"), pod("ml", 5000))
+    found = with_pods(*pods, nodes=[*map(node, nodes)], slices=[device_slice(each, 12000) for each in nodes])
+    answer = one(found)
+    assert (answer.reason, answer.more) == ("untried", tuple(f"{each}: has room by now" for each in nodes))
+
+
 def test_a_seat_that_is_held_back_says_what_the_extender_said_and_what_was_begun() -> None:
     note = "the ledger has room for this seat, but memory in use keeps it from loading"
     found = say(in_use(2000, 3000, "immich"), event("Pod/ml", names.EVENT_SEAT_HELD, note, uid="uid-immich-ml"))
