@@ -14,7 +14,7 @@ from agents.kube.fields import uid_of
 from agents.kube.informer import Informer, Listed, WatchSource, keep_whole, name_selector, read_list
 from agents.kube.journal import JournalError, content_of
 from agents.kube.ledger import LedgerError, stored_ledger
-from agents.kube.nodes import NODES, Node, read_node
+from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.paths import api_path
 from agents.kube.pods import PODS, bound_pods_selector
 from agents.kube.slices import SLICES
@@ -100,7 +100,7 @@ class RegistryInformer:
         config_maps = api_path("v1", "namespaces", self.ledger_namespace, "configmaps")
         ledgers = read_list(self.api, config_maps, keep_whole, name_selector(names.LEDGER))
         journals = read_list(self.api, config_maps, keep_whole, name_selector(names.journal(names.WATCHDOG)))
-        nodes = read_list(self.api, NODES, self._node, name_selector(self.node))
+        nodes = read_list(self.api, NODES, node_of, name_selector(self.node))
         slices: tuple[Listed[Object], ...] = ()
         if self.slices:
             slices = (read_list(self.api, SLICES, keep_whole, {"fieldSelector": f"spec.nodeName={self.node}"}),)
@@ -124,7 +124,7 @@ class RegistryInformer:
                 pod = node_pod(stored, self.last.ledger, self.problems) if stored else None
                 self.last = replace(self.last, node_pods=NodePods((*node_pods.pods, pod)) if pod else node_pods)
             case "Node":
-                self.last = replace(self.last, node=self._node(stored) if stored else None)
+                self.last = replace(self.last, node=node_of(stored) if stored else None)
             case "ResourceSlice":
                 others = {key: other for key, other in self.last.slices.items() if key != name}
                 self.last = replace(self.last, slices={**others, name: stored} if stored else others)
@@ -133,9 +133,6 @@ class RegistryInformer:
                 self.last = replace(self.last, ledger=ledger, node_pods=NodePods(self._pods(ledger).items))
             case "ConfigMap":
                 self.last = replace(self.last, recycled=_recycled(stored))
-
-    def _node(self, item: Object) -> Node | None:
-        return read_node(item, self.problems)
 
     def _pods(self, ledger: Ledger | None) -> Listed[NodePod]:
         bound = {"fieldSelector": bound_pods_selector(self.node)}

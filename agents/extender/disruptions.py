@@ -8,13 +8,11 @@ the preemption.
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from agents.extender.cache.pod_info import PodInfo
 from agents.extender.preemption import Disruptions
-from agents.kube.client import Api, Object
+from agents.kube.client import Api
 from agents.kube.disruption_budgets import DisruptionBudget, disruption_budget_of, disruption_budgets_of
-from agents.kube.fields import named
 from agents.runtime.clock import Clock
 from agents.runtime.items import ItemProblems
 
@@ -42,7 +40,7 @@ class DisruptionBudgetReader:
     def read(self, namespaces: Collection[str]) -> BudgetsByNamespace:
         """Returns the PodDisruptionBudgets of each namespace. Raises ApiError.
 
-        A namespace allows no disruption if one of its PodDisruptionBudgets is unreadable, or if it has too many.
+        A namespace with too many PodDisruptionBudgets allows no disruption.
         """
         with self._lock:
             deadline, found = self.clock.monotonic() + READ_SECONDS, {}
@@ -60,13 +58,9 @@ class DisruptionBudgetReader:
                 problem = f"there are too many PodDisruptionBudgets; only {len(found)} were read"
                 found.append(UNREADABLE)
                 break
-            found.append(self._decoded(item))
+            found.append(disruption_budget_of(item))
         self.problems.note("namespace", namespace, problem)
         return tuple(found)
-
-    def _decoded(self, item: Object) -> DisruptionBudget:
-        decode = partial(disruption_budget_of, item)
-        return self.problems.judge("PodDisruptionBudget", named(item), decode, lambda why: None) or UNREADABLE
 
 
 def disruptions_of(pods: Iterable[PodInfo], budgets: BudgetsByNamespace) -> Disruptions:

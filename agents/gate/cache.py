@@ -14,7 +14,7 @@ from agents.gate.pods import BoundPod, bound_pod
 from agents.kube.client import Api, Object
 from agents.kube.fields import named, uid_of
 from agents.kube.informer import Watches, WatchSource, read_list
-from agents.kube.nodes import NODES, Node, read_node
+from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import BOUND, PODS, bound_pods_selector
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
@@ -103,7 +103,7 @@ class ClusterCache:
         """Rebuilds the cache from new lists, and opens the watches. Raises ApiError."""
         self.close()
         self._ledger = ledger
-        nodes = read_list(self.api, NODES, partial(read_node, problems=self.problems))
+        nodes = read_list(self.api, NODES, node_of)
         self._nodes = {node.name: node for node in nodes.items}
         self._pods, self._exporters = {}, {}
         self._names = self._with_telemetry(ledger)
@@ -140,9 +140,9 @@ class ClusterCache:
         found, gone = event["object"], event["type"] == "DELETED"
         match found.get("kind"):
             case "Node" if event["type"] != "BOOKMARK":
-                self._nodes.pop(found["metadata"]["name"], None)
-                if not gone and (node := read_node(found, self.problems)):
-                    self._nodes[node.name] = node
+                self._nodes.pop(named(found), None)
+                if not gone:
+                    self._nodes[named(found)] = node_of(found)
             case "Pod" if event["type"] != "BOOKMARK":
                 uid = uid_of(found)
                 self._pods.pop(uid, None)

@@ -156,7 +156,7 @@ class GateRun:
             self.settings,
             self.cache.exporters if is_current else list_exporters(self.api, self.settings.exporter_namespace),
             ledger,
-            self.cache.nodes if is_current else read_nodes(self.api, self.problems),
+            self.cache.nodes if is_current else read_nodes(self.api),
             clock=self.clock,
             scraper=self.scraper,
         )

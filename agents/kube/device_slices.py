@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from agents.kube.client import Object
-from agents.kube.fields import LARGEST_AMOUNT, is_name, named, text_at
+from agents.kube.fields import named
 from agents.kube.slices import SliceHead, SlicesError, complete_pool, head_of
-from agents.runtime.items import Unjudged, judged
 from tenancy.names import (
     DEVICE_MEMORY,
     DEVICE_UUID,
@@ -29,7 +28,7 @@ from tenancy.workload import map_at, maps_at
 class DeviceSlice:
     """The UUID and the MiB of each whole GPU in one ResourceSlice.
 
-    For an invalid ResourceSlice, `head` is None and `problem` is the reason.
+    If a device has no size, `head` is None and `problem` is the reason.
     """
 
     node: str
@@ -57,22 +56,16 @@ UNPUBLISHED = PublishedDevices()
 def slice_of(item: Object, names: Names) -> DeviceSlice | None:
     """Reads a ResourceSlice of a node. Returns None for a ResourceSlice without a node. Also returns None for a
     ResourceSlice of any driver except NVIDIA's driver and our exporter.
-
-    Raises ShapeError for a ResourceSlice without a spec.
     """
-    spec = map_at(item, "spec")
-    driver, node = text_at(spec, "driver"), text_at(spec, "nodeName")
-    if driver not in (NVIDIA_DEVICE_DRIVER, names.device_driver) or not is_name(node):
+    spec = item["spec"]
+    driver, node = spec["driver"], spec.get("nodeName")
+    if driver not in (NVIDIA_DEVICE_DRIVER, names.device_driver) or not node:
         return None
-
-    def readable() -> DeviceSlice:
+    try:
         mib = tuple(_memory(device) for device in maps_at(spec, "devices") if _is_whole(device, driver))
-        return DeviceSlice(node=node, driver=driver, head=head_of(spec), mib=mib)
-
-    found = judged(readable)
-    if isinstance(found, Unjudged):
-        return DeviceSlice(node=node, driver=driver, problem=f"ResourceSlice {named(item)}: {found.why}")
-    return found
+    except SlicesError as error:
+        return DeviceSlice(node=node, driver=driver, problem=f"ResourceSlice {named(item)}: {error}")
+    return DeviceSlice(node=node, driver=driver, head=head_of(spec), mib=mib)
 
 
 def published_devices(slices: Iterable[DeviceSlice]) -> PublishedDevices:
@@ -101,13 +94,9 @@ def _inventory(driver: str, slices: list[DeviceSlice]) -> Mapping[str, int]:
             raise SlicesError(found.problem)
     parts = [(found.head, found.mib) for found in slices if found.head is not None]
     try:
-        pairs = [pair for part in complete_pool(parts) for pair in part]
+        return dict(pair for part in complete_pool(parts) for pair in part)
     except SlicesError as error:
         raise SlicesError(f"{driver}: {error}") from None
-    inventory = dict(pairs)
-    if len(inventory) < len(pairs):
-        raise SlicesError(f"{driver}: two of its devices have one {DEVICE_UUID}")
-    return inventory
 
 
 def _is_whole(device: Object, driver: str) -> bool:
@@ -121,12 +110,7 @@ def _memory(device: Object) -> tuple[str, int]:
 
     Raises SlicesError for a device without a size, such as an integrated GPU that uses host memory.
     """
-    uuid = text_at(map_at(device, "attributes", DEVICE_UUID), "string")
     value = map_at(device, "capacity", DEVICE_MEMORY).get("value")
-    if not uuid or value is None:
-        missing = DEVICE_MEMORY if uuid else DEVICE_UUID
-        raise SlicesError(f"its device {text_at(device, 'name')} shows no {missing}")
-    size = int(parse(value))
-    if not 0 <= size <= LARGEST_AMOUNT:
-        raise SlicesError(f"its device {text_at(device, 'name')} has {DEVICE_MEMORY} outside 0 to {LARGEST_AMOUNT}")
-    return uuid, size // MIB
+    if value is None:
+        raise SlicesError(f"its device {device['name']} shows no {DEVICE_MEMORY}")
+    return map_at(device, "attributes", DEVICE_UUID)["string"], int(parse(value)) // MIB

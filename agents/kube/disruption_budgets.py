@@ -1,18 +1,12 @@
-"""Decodes PodDisruptionBudgets (policy/v1). Tenants write PodDisruptionBudgets."""
+"""Decodes PodDisruptionBudgets (policy/v1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from agents.kube.client import Object
-from agents.kube.fields import integer_at, name_at, unreadable
 from agents.kube.paths import ApiPath, api_path
 from tenancy.workload import map_at, maps_at
-
-# The limits for the size of a selector.
-_MOST_TERMS = 100
-_MOST_VALUES = 1000
-_LONGEST_LABEL = 320  # the characters of a key with a prefix; a value has at most 63 characters
 
 
 class Operator(StrEnum):
@@ -68,35 +62,19 @@ class DisruptionBudget:
 
 
 def disruption_budget_of(item: Object) -> DisruptionBudget:
-    """Returns the decoded PodDisruptionBudget. Raises FieldError and ShapeError."""
-    spec, status = map_at(item, "spec"), map_at(item, "status")
-    disrupted = map_at(status, "disruptedPods")
+    status, selector = map_at(item, "status"), map_at(item, "spec").get("selector")
     return DisruptionBudget(
-        allowed=integer_at(status, "disruptionsAllowed", 0, 0, 2**31 - 1),
-        terms=None if spec.get("selector") is None else _terms(map_at(spec, "selector")),
-        disrupted=frozenset(name_at({"disruptedPods": name}, "disruptedPods") for name in disrupted),
+        allowed=status.get("disruptionsAllowed", 0),
+        terms=None if selector is None else _terms(selector),
+        disrupted=frozenset(map_at(status, "disruptedPods")),
     )
 
 
 def _terms(selector: Object) -> tuple[LabelTerm, ...]:
     labels, expressions = map_at(selector, "matchLabels"), maps_at(selector, "matchExpressions")
-    if len(labels) + len(expressions) > _MOST_TERMS:
-        raise unreadable("selector", f"a selector of at most {_MOST_TERMS} terms", len(labels) + len(expressions))
-    exact = [LabelTerm(_label("key", key), Operator.IN, frozenset({_label(key, labels[key])})) for key in labels]
+    exact = [LabelTerm(key, Operator.IN, frozenset({value})) for key, value in labels.items()]
     return (*exact, *map(_term, expressions))
 
 
 def _term(expression: Object) -> LabelTerm:
-    operator, values = expression.get("operator"), expression.get("values") or []
-    if not isinstance(operator, str) or operator not in {*Operator}:
-        raise unreadable("operator", "one of the four operators", operator)
-    if not isinstance(values, list) or len(values) > _MOST_VALUES:
-        raise unreadable("values", f"a list of at most {_MOST_VALUES} values", values)
-    key = _label("key", expression.get("key"))
-    return LabelTerm(key, Operator(operator), frozenset(_label("values", value) for value in values))
-
-
-def _label(field: str, value: object) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST_LABEL:
-        raise unreadable(field[:_LONGEST_LABEL], "the key or the value of a label", value)
-    return value
+    return LabelTerm(expression["key"], Operator(expression["operator"]), frozenset(expression.get("values") or ()))

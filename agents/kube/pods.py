@@ -5,21 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from ipaddress import ip_address
 
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
-from agents.kube.fields import (
-    LARGEST_AMOUNT,
-    FieldError,
-    integer_at,
-    name_at,
-    named,
-    text_at,
-    time_at,
-    uid_at,
-    unreadable,
-)
+from agents.kube.fields import LARGEST_AMOUNT, FieldError, named, text_at, time_at, uid_of
 from agents.kube.paths import ApiPath, api_path
 from agents.runtime.items import ItemProblems, Unjudged, judged, shortened
 from tenancy.caps import Cap, caps_of
@@ -72,11 +61,12 @@ class Controller:
 
 
 def controller_of(metadata: Object) -> Controller | None:
-    """Returns the object's controller, or None if the object has no controller. Raises FieldError."""
+    """Returns the object's controller, or None if the object has no controller."""
     for owner in maps_at(metadata, "ownerReferences"):
         if owner.get("controller"):
-            kind, name, version = (text_at(owner, field, _LONGEST_OWNER) for field in ("kind", "name", "apiVersion"))
-            return Controller(kind=kind, name=name, uid=uid_at(owner), api_version=version)
+            fields = ("kind", "name", "uid", "apiVersion")
+            kind, name, uid, version = (text_at(owner, field, _LONGEST_OWNER) for field in fields)
+            return Controller(kind=kind, name=name, uid=uid, api_version=version)
     return None
 
 
@@ -93,7 +83,8 @@ class Pod:
 
     @property
     def _metadata(self) -> Object:
-        return map_at(self._item, "metadata")
+        metadata: Object = self._item["metadata"]
+        return metadata
 
     @property
     def _spec(self) -> Object:
@@ -105,15 +96,17 @@ class Pod:
 
     @property
     def namespace(self) -> str:
-        return name_at(self._metadata, "namespace")
+        namespace: str = self._metadata["namespace"]
+        return namespace
 
     @property
     def name(self) -> str:
-        return name_at(self._metadata, "name")
+        name: str = self._metadata["name"]
+        return name
 
     @property
     def uid(self) -> str:
-        return uid_at(self._metadata)
+        return uid_of(self._item)
 
     @property
     def group_uid(self) -> str:
@@ -146,7 +139,7 @@ class Pod:
 
     def seat_label(self, names: Names) -> str:
         """Returns the name of the seat in the pod's label, or ""."""
-        return text_at(self.labels, names.seat_label)
+        return self.labels.get(names.seat_label, "")
 
     def annotation(self, key: str) -> str:
         """Returns the annotation, or "" if the annotation is absent, too long, or not printable ASCII."""
@@ -155,26 +148,25 @@ class Pod:
     @property
     def node(self) -> str | None:
         """Returns the name of the pod's node, or None while the pod is not bound."""
-        return name_at(self._spec, "nodeName") if self._spec.get("nodeName") else None
+        return self._spec.get("nodeName") or None
 
     @property
     def nominated_node(self) -> str | None:
         """Returns the node on which victims were evicted for the pod, or None."""
-        return name_at(self._status, "nominatedNodeName") if self._status.get("nominatedNodeName") else None
+        return self._status.get("nominatedNodeName") or None
 
     @property
     def address(self) -> str | None:
         """Returns the pod's IP address, or None if the pod has none."""
-        address = self._status.get("podIP")
-        return str(ip_address(address)) if isinstance(address, str) and address else None
+        return self._status.get("podIP") or None
 
     @property
     def priority(self) -> int:
-        return integer_at(self._spec, "priority", 0, -(2**31), 2**31 - 1)
+        return self._spec.get("priority") or 0
 
     @property
     def priority_class(self) -> str | None:
-        return text_at(self._spec, "priorityClassName") or None
+        return self._spec.get("priorityClassName") or None
 
     @property
     def node_selector(self) -> Mapping[str, str]:
@@ -232,10 +224,7 @@ class Pod:
 
     @property
     def created(self) -> datetime:
-        created = time_at(self._metadata, "creationTimestamp")
-        if created is None:
-            raise unreadable("creationTimestamp", "a time", None)
-        return created
+        return datetime.fromisoformat(self._metadata["creationTimestamp"])
 
     @property
     def started(self) -> datetime:
@@ -271,7 +260,7 @@ class Pod:
     @property
     def containers(self) -> Mapping[str, str]:
         """Maps the ids in `containerd://<id>` to the names of the pod's containers. Includes ended containers."""
-        return {_id(status): name_at(status, "name") for status in self._statuses}
+        return {_id(status): status["name"] for status in self._statuses}
 
     @property
     def running_containers(self) -> frozenset[str]:
@@ -295,12 +284,6 @@ class Pod:
         asked = judged(lambda: self.request(ledger.names.gpumem))
         problems.note("budget of pod", str(self), asked.why if isinstance(asked, Unjudged) else None)
         return 0 if isinstance(asked, Unjudged) else asked
-
-    def check(self) -> None:
-        """Reads all fields of the pod except its requests. Raises FieldError, ShapeError or ValueError."""
-        for name, member in vars(Pod).items():
-            if isinstance(member, property):
-                getattr(self, name)
 
     def uuids(self, names: Names) -> tuple[str, ...]:
         """Returns the UUIDs of the pod's devices, or () if they are not known."""
@@ -350,11 +333,13 @@ class Pod:
 
 
 def _seconds(mapping: Object, field: str, otherwise: int) -> int:
-    return min(max(integer_at(mapping, field, otherwise, low=-LARGEST_AMOUNT), 0), _MOST_GRACE_SECONDS)
+    seconds = mapping.get(field)
+    return otherwise if seconds is None else min(max(seconds, 0), _MOST_GRACE_SECONDS)
 
 
 def _id(status: Object) -> str:
-    return text_at(status, "containerID").partition("://")[2]
+    found: str = (status.get("containerID") or "").partition("://")[2]
+    return found
 
 
 def waiting_seats(api: Api, ledger: Ledger, problems: ItemProblems) -> Iterator[WaitingSeat]:

@@ -6,15 +6,12 @@ ResourcePool in k8s.io/api resource/v1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from reprlib import repr as shortened
 from typing import TypeVar
 
 from agents.kube.client import Object
-from agents.kube.fields import LARGEST_AMOUNT, text_at
 from agents.kube.paths import api_path
 from agents.runtime.errors import AgentError
 from tenancy.names import RESOURCE_API
-from tenancy.workload import map_at
 
 SLICES = api_path(RESOURCE_API, "resourceslices")
 
@@ -35,15 +32,9 @@ class SliceHead:
 
 
 def head_of(spec: Object) -> SliceHead:
-    """Returns the pool, the generation and the number of slices in this spec of a ResourceSlice. Raises SlicesError and
-    ShapeError.
-    """
-    pool = map_at(spec, "pool")
-    return SliceHead(
-        pool=text_at(pool, "name"),
-        generation=integer(pool, "generation"),
-        count=integer(pool, "resourceSliceCount"),
-    )
+    """Returns the pool, the generation and the number of slices in this spec of a ResourceSlice."""
+    pool = spec["pool"]
+    return SliceHead(pool=pool["name"], generation=pool["generation"], count=pool["resourceSliceCount"])
 
 
 def complete_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
@@ -61,11 +52,3 @@ def complete_pool(slices: Sequence[tuple[SliceHead, Held]]) -> list[Held]:
     if wanted != {len(current)}:
         raise SlicesError(f"its devices are partly published: {len(current)} of {max(wanted)} ResourceSlices")
     return [held for _, held in current]
-
-
-def integer(mapping: Object, field: str) -> int:
-    """Returns the whole number in this field. Raises SlicesError."""
-    value = mapping.get(field)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_AMOUNT:
-        raise SlicesError(f"{field} must be a whole number (got {shortened(value)})")
-    return value

@@ -71,29 +71,9 @@ class NodePods:
         return {pod.group_uid: pod for pod in self.pods} | {pod.uid: pod for pod in self.pods}
 
 
-def node_pod(item: Object, ledger: Ledger | None, problems: ItemProblems) -> NodePod | None:
-    """Returns the NodePod for a Pod, or None if the Pod's name or UID is unreadable.
-
-    The pod's budget is 0 if the ledger is missing or a field of the NodePod is unreadable. The function also notes an
-    unreadable field that only another agent reads, because the watchdog, the gate and reconcile have no metrics.
-    """
+def node_pod(item: Object, ledger: Ledger | None, problems: ItemProblems) -> NodePod:
+    """Returns the NodePod for a Pod. The pod's budget is 0 if the ledger is missing or the request is unreadable."""
     pod = Pod(item)
-
-    def checked() -> NodePod:
-        found = _node_pod(pod, ledger, problems)
-        pod.check()
-        return found
-
-    def readable_part(why: str) -> NodePod:
-        found = judged(lambda: _node_pod(pod, ledger, problems))
-        if isinstance(found, Unjudged):
-            return NodePod(namespace=pod.namespace, name=pod.name, uid=pod.uid, group_uid=pod.uid)
-        return found
-
-    return problems.judge("pod", str(pod), checked, readable_part)
-
-
-def _node_pod(pod: Pod, ledger: Ledger | None, problems: ItemProblems) -> NodePod:
     return NodePod(
         namespace=pod.namespace,
         name=pod.name,

@@ -9,7 +9,7 @@ from agents.kube.client import Api, Object
 from agents.kube.device_slices import DeviceSlice, PublishedDevices, published_devices, slice_of
 from agents.kube.fields import named, uid_of
 from agents.kube.informer import WatchSource, read_list
-from agents.kube.nodes import NODES, Node, read_node
+from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import BOUND, PODS, Pod
 from agents.kube.slices import SLICES
 from agents.reconcile.decide import BoundRequests, ClusterState
@@ -84,15 +84,9 @@ class NodeCache:
             return _apply(self.slices, name, event, self.add_slice)
         return kind == "Pod" and _apply(self.seats, uid_of(event["object"]), event, self.add_pod)
 
-    def add_node(self, item: Object) -> Node | None:
-        """Adds a new or changed node to the cache. Returns None if the node is unreadable. reconcile does not change an
-        unreadable node.
-        """
-        node = read_node(item, self.problems)
-        if node is None:
-            self.nodes.pop(named(item), None)
-        else:
-            self.nodes[node.name] = node
+    def add_node(self, item: Object) -> Node:
+        """Adds a new or changed node to the cache."""
+        node = self.nodes[named(item)] = node_of(item)
         return node
 
     def add_pod(self, item: Object) -> PodRequests | None:
@@ -108,14 +102,13 @@ class NodeCache:
         """Adds a new or changed ResourceSlice to the cache. Returns None if the ResourceSlice contains no GPU of a
         node.
         """
-        name, found = named(item), judged(partial(slice_of, item, self.names))
-        if isinstance(found, DeviceSlice):
-            self.problems.note("ResourceSlice", name, found.problem)
+        name, found = named(item), slice_of(item, self.names)
+        self.problems.note("ResourceSlice", name, None if found is None else found.problem)
+        if found is None:
+            self.slices.pop(name, None)
+        else:
             self.slices[name] = found
-            return found
-        self.problems.note("ResourceSlice", name, None if found is None else found.why)
-        self.slices.pop(name, None)
-        return None
+        return found
 
 
 def _seat(pod: Pod, names: Names) -> PodRequests | None:

@@ -99,7 +99,7 @@ class WatchdogRun:
         ledger = sampling.read_ledger(self.settings, self.api, self.log)
         if ledger is None:
             return
-        nodes = read_nodes(self.api, self.problems)
+        nodes = read_nodes(self.api)
         began = self.clock.monotonic()
         snapshot = self._read(ledger, nodes, before)
         now = self._now()

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
 from agents.kube.client import Api
 from agents.kube.events import Reference
-from agents.kube.fields import EARLIEST, is_name, text_at
+from agents.kube.fields import is_name
 from agents.kube.pods import PODS, Controller, Pod
 from agents.runtime.items import ItemProblems
 from tenancy.ledger import Ledger
@@ -118,7 +118,7 @@ def _unreadable(pod: Pod, node: str, why: str) -> GpuPod:
         uid=pod.uid,
         node=node,
         declared_mib=0,
-        started=EARLIEST,
+        started=datetime(1970, 1, 1, tzinfo=UTC),
         workload=workload,
     )
 
@@ -143,7 +143,7 @@ def _workload(pod: Pod, queued_as: str | None) -> str:
     For a ReplicaSet of a Deployment, returns the Deployment, because the ReplicaSet's name ends with a hash of the pod
     template.
     """
-    owner, template_hash = pod.controller, text_at(pod.labels, POD_TEMPLATE_HASH)
+    owner, template_hash = pod.controller, pod.labels.get(POD_TEMPLATE_HASH)
     if queued_as:
         return f"{pod.namespace}/Workload/{queued_as}"
     if owner is None or not (owner.kind and owner.name):

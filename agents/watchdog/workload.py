@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.events import Reference
-from agents.kube.fields import FieldError, is_name, text_at, uid_at
+from agents.kube.fields import FieldError, is_name, text_at
 from agents.kube.paths import ApiPath, api_path
 from agents.kube.pods import Controller, controller_of
 from agents.watchdog.pods import GpuPod
@@ -71,7 +71,7 @@ class KueueWorkload:
 
         Source: pkg/controller/core/workload_controller.go of Kueue; `kueuectl stop workload` also sets spec.active.
         """
-        version = {"resourceVersion": uid_at(map_at(self.item, "metadata"), "resourceVersion")}
+        version = {"resourceVersion": self.item["metadata"]["resourceVersion"]}
         api.merge_patch(self.path, {"metadata": version, "spec": {"active": False}})
 
 

@@ -15,10 +15,10 @@ from agents.extender.cache.inventory import devices_of
 from agents.extender.cache.pod_info import Holder, Nomination, UnreadablePod, holder_of
 from agents.kube import ledger as ledgers
 from agents.kube.client import Api, ApiError, Object
-from agents.kube.fields import name_at, named, uid_of
+from agents.kube.fields import named, uid_of
 from agents.kube.informer import Informer, Listed, WatchSource, read_list
 from agents.kube.ledger import LedgerError
-from agents.kube.nodes import NODES, Node, read_node
+from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import LIVE, PODS, Pod
 from agents.kube.slices import SLICES
 from agents.runtime.clock import Clock
@@ -27,7 +27,6 @@ from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from tenancy.ledger import Ledger
 from tenancy.names import Names
-from tenancy.workload import map_at
 
 LEDGER_SECONDS = 3.0
 
@@ -42,9 +41,8 @@ class StoredSlice:
 
     @classmethod
     def of(cls, found: Object) -> Self:
-        spec = map_at(found, "spec")
-        node = name_at(spec, "nodeName") if "nodeName" in spec else ""
-        return cls(node, name_at(map_at(found, "metadata"), "name"), json.dumps(spec).encode())
+        spec = found["spec"]
+        return cls(spec.get("nodeName", ""), found["metadata"]["name"], json.dumps(spec).encode())
 
     def read(self) -> Object:
         return {"metadata": {"name": self.name}, "spec": json.loads(self.spec)}
@@ -113,8 +111,8 @@ class Informers:
         if known is None:
             raise LedgerError("no ledger has been read")
         self.problems.relist()
-        nodes = read_list(self.api, NODES, self._node)
-        slices = read_list(self.api, SLICES, self._slice)
+        nodes = read_list(self.api, NODES, node_of)
+        slices = read_list(self.api, SLICES, StoredSlice.of)
         pods: Listed[Holder | Nomination] = read_list(self.api, PODS, self._pod, LIVE)
         self._nodes = {node.name: node for node in nodes.items}
         self._slices = {}
@@ -133,23 +131,20 @@ class Informers:
             case "Pod":
                 self._apply_pod(found, gone)
             case "Node":
-                name, node = named(found), None if gone else self._node(found)
-                if node is None:
+                name = named(found)
+                if gone:
                     self._nodes.pop(name, None)
                     self.cache.remove_node(name)
                 else:
-                    self._nodes[name] = node
+                    self._nodes[name] = node_of(found)
                     self._count(name)
             case "ResourceSlice":
-                if kept := self._slice(found):
-                    self._keep_slice(kept, gone)
+                self._keep_slice(StoredSlice.of(found), gone)
 
     def _apply_pod(self, found: Object, gone: bool) -> None:
         uid, pod = uid_of(found), None if gone else self._pod(found)
         if gone:
             self.problems.note("pod", named(found), None)
-        if not uid:
-            return
         if isinstance(pod, Nomination):
             self.cache.nominate(pod, self.clock.monotonic())
         elif pod is not None:
@@ -169,24 +164,15 @@ class Informers:
         return self.cache.held(uid_of(item)) if isinstance(found, Unjudged) else found
 
     def _pod(self, item: Object) -> Holder | Nomination | None:
-        """Returns the memory that the Pod holds, or None for a Pod without a readable UID."""
+        """Returns the memory that the Pod holds."""
 
-        def unreadable(why: str) -> UnreadablePod | None:
-            node = judged(lambda: Pod(item).node or "")
-            place, uid = "" if isinstance(node, Unjudged) else node, uid_of(item)
-            return UnreadablePod(uid=uid, node=place, name=named(item)) if uid else None
+        def unreadable(why: str) -> UnreadablePod:
+            return UnreadablePod(uid=uid_of(item), node=Pod(item).node or "", name=named(item))
 
         return self.problems.judge("pod", named(item), partial(self._holder, item), unreadable)
 
     def _holder(self, item: Object) -> Holder | Nomination | None:
         return holder_of(item, self.ledger.names) if self.ledger else None
-
-    def _node(self, item: Object) -> Node | None:
-        return read_node(item, self.problems)
-
-    def _slice(self, item: Object) -> StoredSlice | None:
-        """Returns the ResourceSlice, or None if its name or node is unreadable."""
-        return self.problems.judge("ResourceSlice", named(item), partial(StoredSlice.of, item), lambda why: None)
 
     def _keep_slice(self, found: StoredSlice, gone: bool) -> None:
         of_node = self._slices.setdefault(found.node, {})

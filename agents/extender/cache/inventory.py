@@ -8,17 +8,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.kube.client import Object
-from agents.kube.fields import LARGEST_AMOUNT, text_at
 from agents.kube.nodes import Node, excluded_devices
-from agents.kube.slices import SlicesError, complete_pool, head_of, integer
+from agents.kube.slices import complete_pool, head_of
 from agents.runtime.errors import AgentError
 from agents.runtime.items import Unjudged, judged
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import CAN_CAP, DEVICE_CAP, DEVICE_INDEX, DEVICE_MEMORY, DEVICE_UUID, Names
-from tenancy.quantity import QuantityError, parse, whole
+from tenancy.quantity import parse, whole
 from tenancy.units import MIB
-from tenancy.workload import ShapeError, map_at, maps_at
+from tenancy.workload import map_at, maps_at
 
 # A device taint with one of these effects keeps new pods off the device (KEP-5055).
 _REPELLENT = ("NoSchedule", "NoExecute")
@@ -125,9 +124,9 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
     if not (pool.caps and pool.require_cap):
         return ()
     why = {
-        integer(map_at(device, "attributes", DEVICE_INDEX), "int"): said or "its exporter has not said yet"
+        device["attributes"][DEVICE_INDEX]["int"]: said or "its exporter has not said yet"
         for device in devices
-        if (said := text_at(map_at(device, "attributes", DEVICE_CAP), "string")) != CAN_CAP
+        if (said := map_at(device, "attributes", DEVICE_CAP).get("string")) != CAN_CAP
     }
     if why and len(why) == len(devices):
         raise InventoryError(
@@ -138,19 +137,12 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
 
 
 def _device(device: Object, pool: Pool, out: Collection[int]) -> NodeDevice:
-    name = text_at(device, "name")
-    try:
-        index = integer(map_at(device, "attributes", DEVICE_INDEX), "int")
-        uuid = text_at(map_at(device, "attributes", DEVICE_UUID), "string")
-        size = whole(map_at(device, "capacity", DEVICE_MEMORY).get("value"))
-    except (SlicesError, ShapeError, QuantityError) as error:
-        raise InventoryError(f"its device {name} is malformed: {error}") from None
-    if not uuid or index < 0 or not 0 <= size <= LARGEST_AMOUNT or size % MIB:
-        raise InventoryError(f"its device {name} is malformed: index {index}, uuid {uuid!r}, {size} bytes")
+    attributes, size = device["attributes"], device["capacity"][DEVICE_MEMORY]["value"]
+    index = attributes[DEVICE_INDEX]["int"]
     return NodeDevice(
         index=index,
-        uuid=uuid,
-        mib=pool.offered_mib(size // MIB),
+        uuid=attributes[DEVICE_UUID]["string"],
+        mib=pool.offered_mib(whole(size) // MIB),
         healthy=not any(taint.get("effect") in _REPELLENT for taint in maps_at(device, "taints")),
         excluded=index in out,
     )

@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import TypeVar
 
 from agents.kube.client import Object
-from agents.kube.fields import text_at
 from agents.kube.pods import Pod
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.names import Names
@@ -217,7 +216,7 @@ def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nominatio
         uuids=_distinct(pod.uuids(names), request),
         priority=pod.priority,
         due=pod.due,
-        labels={key: text_at(pod.labels, key) for key in pod.labels},
+        labels=pod.labels,
         seat=pod.seat_label(names),
     )
 

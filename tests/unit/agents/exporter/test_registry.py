@@ -136,23 +136,3 @@ def test_it_lists_and_watches_each_thing_once_and_nothing_of_other_nodes(
     assert len(asked) == 2 * watches + 1, "the pods are listed once more for a new ledger"
     assert all("fieldSelector=" in url for url in asked)
     assert any(SLICES in url for url in asked) is slices
-
-
-def test_an_unreadable_node_is_in_no_pool_and_stops_no_watch(served: Served) -> None:
-    with kept(served) as found:
-        served.cluster.add_node()
-        served.cluster.nodes[NODE]["metadata"]["labels"] = ["no map"]
-        served.cluster.tell("MODIFIED", "/api/v1/nodes", served.cluster.nodes[NODE])
-        eventually(lambda: found.last.node is None)
-        assert (found.last.pool, found.problems.counts()) == (None, {"node": 1})
-        served.cluster.add_node()
-        eventually(lambda: found.last.pool == T4)
-        assert not found.problems.counts()
-
-
-def test_a_field_that_only_other_agents_read_is_noted_and_changes_nothing_here(served: Served) -> None:
-    started = pod("late", status={**CHAT["status"], "startTime": "yesterday"})
-    served.cluster.pods.append(started)
-    with kept(served) as found:
-        assert declared(found) == [("late", 5000), ("chat-0", 5000)]
-        assert found.problems.counts() == {"pod": 1}

@@ -5,16 +5,13 @@ from typing import Any
 
 import pytest
 
-from agents.extender.cache.pod_info import PodInfo, holder_of
 from agents.extender.disruptions import MOST_IN_NAMESPACE, UNREADABLE, DisruptionBudgetReader, disruptions_of
 from agents.extender.filter import PlacementVerbs
 from agents.extender.protocol import Victims
 from agents.kube.client import ApiError
 from agents.kube.disruption_budgets import DisruptionBudget, disruption_budget_of
-from agents.kube.fields import FieldError
-from tenancy.workload import ShapeError
-from tests.support.devices import bound, pod_object
-from tests.support.fake_cluster import NAMES, Fault, Served
+from tests.support.devices import bound
+from tests.support.fake_cluster import Fault, Served
 from tests.support.preempting import hold, reader, verbs_of, victims
 
 WEB = {"matchLabels": {"app": "web"}}
@@ -62,38 +59,6 @@ def test_a_pod_whose_eviction_the_api_server_counted_already_uses_no_disruption(
     assert (found.allowed, found.counts("going", {}), found.counts("staying", {})) == (1, False, True)
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        budget([]),
-        budget({"matchLabels": {"app": 1}}),
-        budget({"matchLabels": {"a" * 400: "web"}}),
-        budget({"matchLabels": {f"k{number}": "v" for number in range(101)}}),
-        budget({"matchExpressions": [1]}),
-        budget(expression("Near", "web")),
-        budget(expression(["In"], "web")),
-        budget(expression("In", None)),
-        budget(expression("In", *["v"] * 1001)),
-        budget(expression("In", "web", key=None)),
-        budget(WEB, "many"),
-        budget(WEB, -1),
-        budget(WEB, 1, "No Name"),
-        {"spec": 5},
-    ],
-)
-def test_an_unreadable_disruption_budget_is_refused(item: dict[str, Any]) -> None:
-    with pytest.raises((FieldError, ShapeError)):
-        disruption_budget_of(item)
-
-
-def test_labels_of_a_bound_pod_are_kept_as_texts() -> None:
-    item = pod_object()
-    item["metadata"]["labels"] = {"app": "web", "odd": ["list"]}
-    held = holder_of(item, NAMES)
-    assert isinstance(held, PodInfo)
-    assert held.labels == {"app": "web", "odd": ""}
-
-
 def test_a_namespace_that_was_not_read_allows_no_disruption() -> None:
     pods = [bound("a", "node", 1000, 0), replace(bound("b", "node", 1000, 0), namespace="other")]
     found = disruptions_of(pods, {"other": (DisruptionBudget(allowed=1),)})
@@ -109,19 +74,6 @@ def budgets(served: Served) -> DisruptionBudgetReader:
 @pytest.fixture
 def placing(served: Served) -> PlacementVerbs:
     return verbs_of(served)
-
-
-def test_an_unreadable_disruption_budget_protects_its_namespace_and_is_logged_once(
-    served: Served, budgets: DisruptionBudgetReader
-) -> None:
-    declare(served, budget(expression("Near"), 3, name="odd"), budget(WEB, 1))
-    for _ in range(2):
-        found = budgets.read({"n", "m"})
-        assert found["n"][0] == UNREADABLE
-        assert found["n"][1].allowed == 1
-        assert found["m"] == ()
-    (line,) = [line["message"] for line in served.lines()]
-    assert "the PodDisruptionBudget n/odd cannot be judged: operator" in line
 
 
 def test_a_namespace_with_too_many_disruption_budgets_allows_no_disruption(

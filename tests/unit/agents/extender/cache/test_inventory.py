@@ -97,41 +97,6 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {
         [slice_object(), changed(slice_object(), "spec", "pool", "name", value="other")],
         "its ResourceSlices are of several pools: k8s-node1, other",
     ),
-    "no index": (
-        node_object(),
-        [slice_object(changed(device_object(0), "attributes", value={}))],
-        "its device gpu-0 is malformed: int must be a whole number (got None)",
-    ),
-    "negative index": (
-        node_object(),
-        [slice_object(changed(device_object(0), "attributes", "index", value={"int": -1}))],
-        "its device gpu-0 is malformed: index -1",
-    ),
-    "no uuid": (
-        node_object(),
-        [slice_object(changed(device_object(0), "attributes", "uuid", value={"string": ""}))],
-        "its device gpu-0 is malformed: index 0, uuid ''",
-    ),
-    "no memory": (
-        node_object(),
-        [slice_object(changed(device_object(0), "capacity", value={}))],
-        "its device gpu-0 is malformed: None is not a quantity",
-    ),
-    "part of a MiB": (
-        node_object(),
-        [slice_object(changed(device_object(0), "capacity", "memory", value={"value": "1000"}))],
-        "its device gpu-0 is malformed: index 0, uuid 'GPU-0', 1000 bytes",
-    ),
-    "no map": (
-        node_object(),
-        [slice_object(changed(device_object(0), "attributes", value=[]))],
-        "its device gpu-0 is malformed: attributes must be a map",
-    ),
-    "generation is text": (
-        node_object(),
-        [changed(slice_object(), "spec", "pool", "generation", value="1")],
-        "generation must be a whole number",
-    ),
     "one index twice": (node_object(), [slice_object(device_object(0), device_object(0))], "two of its devices"),
     "unreadable exclusion": (
         node_object(annotations={NAMES.device_excluded: "all"}),

@@ -1,14 +1,15 @@
-"""Tests that hostile values in one object never change an agent's decisions about other objects. The fields are listed
-in docs/choosing/fields.md. `make soak` tries 105,000 values.
+"""Tests that a tenant's own objects end no pass of an agent, and change no decision about another object.
+
+docs/choosing/fields.md lists the fields that the API server does not validate.
 """
 
 import io
 import json
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from random import Random
 from typing import Any
 
 import pytest
@@ -29,9 +30,11 @@ from agents.gate.main import GateRun
 from agents.guard.follow import AdjustmentRule, PodWatcher
 from agents.guard.main import ProcessGuard
 from agents.guard.oom_score_adj import AdjOutcome
+from agents.kube.client import Api, Object
 from agents.kube.disruption_budgets import disruption_budgets_of
 from agents.kube.nodes import NODES
-from agents.kube.pods import PODS, Pod, pods_of
+from agents.kube.paths import ApiPath
+from agents.kube.pods import PODS, pods_of
 from agents.kube.slices import SLICES
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, NodePods
@@ -39,7 +42,7 @@ from agents.reconcile.main import Reconciler
 from agents.reconcile.main import Settings as ReconcileSettings
 from agents.runtime.clock import Clock
 from agents.runtime.http_message import HttpRequest
-from agents.runtime.items import ItemProblems, Unjudged, judged
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.telemetry.client import Scraper
 from agents.watchdog.main import Settings as WatchdogSettings
@@ -47,17 +50,22 @@ from agents.watchdog.main import WatchdogRun
 from tenancy import names
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Seat
-from tenancy.names import KUEUE_API, KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, LABEL_GPU_COUNT, LEDGER_KEY
+from tenancy.names import (
+    KUEUE_API,
+    KUEUE_POD_SET_LABEL,
+    KUEUE_WORKLOAD_ANNOTATION,
+    LABEL_GPU_COUNT,
+    LEDGER_KEY,
+    SCHEDULER_NAME,
+)
 from tenancy.units import MIB
 from tests.support.exporters import add_exporter, card, device_reader
-from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, SYSTEM, T4, FakeCluster, FakeTime, Served
+from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, SYSTEM, T4, FakeCluster, FakeTime, Served, merge
 from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, path_of
-from tests.support.hostile_api import HostileApi, received
-from tests.support.hostile_fields import ABSENT, VALUES, fields, pod, with_value
 from tests.support.in_memory_http import one_by_one
-from tests.support.search import cases, dice
 
-NODE, OTHER_NODE = "k8s-node1", "hostile"
+NODE, OTHER_NODE = "k8s-node1", "other"
+CREATED = "2026-06-02T06:00:00Z"
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 POOL = replace(T4, device_count=2)
 SHOWN = {**LABELS, LABEL_GPU_COUNT: "2"}
@@ -67,13 +75,139 @@ LEDGER = Ledger(
     seats=(Seat(name="s", tenant="immich", pool=POOL.name, gpumem_mib=3000),),
     queue_tenants=("n",),
 )
-IN_A_PASS = 50
 LEDGER_PATH = FakeCluster().ledger_path
+LONG = "x" * 200 * 1024
+ENDLESS = 2**63 - 1
+
+
+def limits(resource: str, amount: str) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "c", "resources": {"limits": {resource: amount}}}]}}
+
+
+def annotations(**texts: str) -> dict[str, Any]:
+    keys = {"index": NAMES.device_index, "uuid": NAMES.device_uuid, "workload": KUEUE_WORKLOAD_ANNOTATION}
+    return {"metadata": {"annotations": {keys[key]: text for key, text in texts.items()}}}
+
+
+def owner(**texts: Any) -> dict[str, Any]:
+    return {"metadata": {"ownerReferences": [{"controller": True, **texts}]}}
+
+
+# What the API server lets a tenant write into a pod. The keys are the names of the pods.
+ODD: dict[str, dict[str, Any]] = {
+    "endless-gpumem": limits(NAMES.gpumem, "9" * 400),
+    "exabytes": limits(NAMES.gpumem, "100E"),
+    "no-parts": limits(NAMES.gpumem, "1m"),
+    "endless-count": limits(NAMES.gpu_count, "9" * 400),
+    "endless-cpu": limits("cpu", "9" * 400),
+    "endless-memory": limits("memory", "9" * 400),
+    "long-annotations": annotations(index=LONG, uuid=LONG, workload=LONG),
+    "foreign-device": annotations(index="99999999999", uuid="GPU-0,GPU-0"),
+    "no-device": annotations(index="\u0663,x", uuid="\u00e9\n\x1b[2J"),
+    "another-path": annotations(workload="../../nodes/k8s-node1?dryRun=All"),
+    "owned-by-a-path": owner(apiVersion="a/b/c?x", kind="../x", name="a?dryRun=All", uid="../x"),
+    "owned-by-a-job": owner(apiVersion="../v1", kind="Job", name="../x", uid="j"),
+    "owned-at-length": owner(apiVersion=LONG, kind=LONG, name=LONG, uid=LONG),
+    "stays-for-ever": {"spec": {"terminationGracePeriodSeconds": ENDLESS}},
+    "never-stayed": {"spec": {"terminationGracePeriodSeconds": -ENDLESS}},
+    "goes-for-ever": {
+        "metadata": {"deletionTimestamp": "1779-11-01T07:00:00Z", "deletionGracePeriodSeconds": ENDLESS},
+        "spec": {"terminationGracePeriodSeconds": ENDLESS},
+    },
+}
+
+
+def pod(name: str, change: dict[str, Any] | None = None) -> dict[str, Any]:
+    resources = {"limits": {NAMES.gpumem: "3k", "memory": "1Gi", NAMES.gpu_count: "1"}}
+    found = {
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "n",
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": "1",
+            "creationTimestamp": CREATED,
+            "labels": {KUEUE_POD_SET_LABEL: "main"},
+            "annotations": {NAMES.device_uuid: "GPU-0", NAMES.device_index: "0"},
+            "ownerReferences": [{"controller": True, "kind": "ReplicaSet", "name": "rs", "uid": "u"}],
+        },
+        "spec": {
+            "nodeName": NODE,
+            "nodeSelector": {"gpu": "t4"},
+            "schedulerName": SCHEDULER_NAME,
+            "priorityClassName": "llm",
+            "containers": [{"name": "c", "resources": resources}],
+        },
+        "status": {
+            "phase": "Running",
+            "startTime": CREATED,
+            "containerStatuses": [
+                {"name": "c", "containerID": "containerd://aaa", "state": {"running": {"startedAt": CREATED}}}
+            ],
+        },
+    }
+    merge(found, deepcopy(change or {}))
+    return found
+
+
+def odd_pods(host: str, mib: int | None = None) -> list[dict[str, Any]]:
+    """Returns the odd pods on the host. They request `mib` of GPU memory, except those with an odd request."""
+    found = []
+    for name, change in ODD.items():
+        usual = {} if mib is None else {NAMES.gpumem: str(mib)}
+        base = {"spec": {"nodeName": host, "containers": [{"name": "c", "resources": {"limits": usual}}]}}
+        found.append(pod(name, base))
+        merge(found[-1], deepcopy(change))
+    return found
+
+
+class OddApi(Api):
+    """Answers an agent's requests from its lists. `odd` has the objects of a tenant."""
+
+    def __init__(self) -> None:
+        self.time = None
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.lists: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.odd: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.writes: list[tuple[str, Any]] = []
+
+    def close(self) -> None:
+        pass
+
+    def find(self, path: ApiPath) -> Object | None:
+        return self.objects.get(path)
+
+    def get(self, path: ApiPath) -> Object:
+        return self.objects[path]
+
+    def pages(self, path: ApiPath, **parameters: str) -> Iterator[Object]:
+        selector = parameters.get("fieldSelector", "")
+        usual = [item for item in self.lists[path] if _selected(item, selector)]
+        yield {"metadata": {"resourceVersion": "1"}, "items": [*self.odd[path], *usual]}
+
+    def create(self, path: ApiPath, body: Object) -> Object:
+        self.writes.append((path, body))
+        return body
+
+    def merge_patch(self, path: ApiPath, body: Object) -> Object:
+        self.writes.append((path, body))
+        target = self.objects.setdefault(path.partition("?")[0].removesuffix("/status"), {"metadata": {}})
+        merge(target, body)
+        return {**target, "metadata": {"resourceVersion": "1"}}
+
+
+def _selected(item: Object, selector: str) -> bool:
+    for term in selector.split(","):
+        key, _, value = term.partition("=")
+        parent, _, name = key.partition(".")
+        if key in ("spec.nodeName", "metadata.name") and item[parent].get(name, "") != value:
+            return False
+    return True
 
 
 @dataclass
 class Bench:
-    api: HostileApi = field(default_factory=HostileApi)
+    api: OddApi = field(default_factory=OddApi)
     output: io.StringIO = field(default_factory=io.StringIO)
     time: FakeTime = field(default_factory=FakeTime)
 
@@ -134,8 +268,8 @@ def resource_slice(host: str) -> dict[str, Any]:
 
 
 def trusted(name: str, namespace: str, mib: int | None, host: str = NODE, **metadata: Any) -> dict[str, Any]:
-    found = pod(name, **metadata)
-    found["metadata"] |= {"namespace": namespace, "labels": {}, "annotations": metadata.get("annotations", {})}
+    found = pod(name)
+    found["metadata"] |= {"namespace": namespace, "labels": {}, "annotations": {}, **metadata}
     found["metadata"]["ownerReferences"] = [
         {"controller": True, "kind": "ReplicaSet", "name": f"{name}-rs", "uid": f"rs-{name}"}
     ]
@@ -144,48 +278,10 @@ def trusted(name: str, namespace: str, mib: int | None, host: str = NODE, **meta
     return found
 
 
-def hostile_pod(host: str, mib: int | None = None) -> dict[str, Any]:
-    found = pod()
-    found["spec"]["nodeName"] = host
-    if mib is None:
-        found["spec"]["containers"][0]["resources"]["limits"] = {"memory": "1Gi"}
-    return found
+Pass = Callable[[bool], tuple[Any, list[str]]]
 
 
-def draw(kind: str, base: dict[str, Any], roll: Random, number: int) -> list[dict[str, Any]]:
-    found, listed = [], fields(kind)
-    for index in range(number):
-        item = deepcopy(base)
-        item["metadata"]["name"] = f"{base['metadata']['name']}-{index}"
-        if kind == "Pod":
-            item["metadata"]["uid"] = f"uid-hostile-{index}"
-        path, value = roll.choice(listed), roll.choice((*VALUES, ABSENT))
-        found.append(received(with_value(item, path, value, roll)))
-    return found
-
-
-def certain(base: dict[str, Any], *path: str) -> dict[str, Any]:
-    found = deepcopy(base)
-    found["metadata"] |= {"name": "certain", "uid": "uid-certain"}
-    place = found
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = "x"
-    return found
-
-
-def shares(roll: Random, number: int, *kinds: str) -> dict[str, int]:
-    drawn = [roll.choice(kinds) for _ in range(number)]
-    return {kind: drawn.count(kind) for kind in kinds}
-
-
-BAD_POD = ("spec", "containers")
-BAD_NODE = ("metadata", "labels")
-BAD_SLICE = ("spec", "devices")
-Pass = Callable[[Random, int], tuple[Any, list[str], list[str]]]
-
-
-def watchdog(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
+def watchdog(odd: bool) -> tuple[Any, list[str]]:
     bench = Bench()
     api = bench.api
     queued = trusted("train", "n", 3000)
@@ -199,18 +295,10 @@ def watchdog(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
         "Job": {"metadata": {"uid": "j", "ownerReferences": [job_set]}},
         "Workload": {"metadata": {"ownerReferences": [job_set], "resourceVersion": "1"}, "spec": {}},
     }
-    by_kind = shares(roll, number, "Pod", "Node", *work)
-    for kind, item in work.items():
-        by_kind["Pod"] += max(by_kind[kind] - 1, 0)
-        if by_kind[kind]:
-            path, value = roll.choice(fields(kind)), roll.choice((*VALUES, ABSENT))
-            work[kind] = received(with_value(item, path, value, roll))
     api.objects["/apis/batch/v1/namespaces/n/jobs/s"] = work["Job"]
     api.objects[f"/apis/{KUEUE_API}/namespaces/n/workloads/job-a"] = work["Workload"]
-    if number:
-        strange = node(OTHER_NODE, metadata={**node(OTHER_NODE)["metadata"], "labels": {}})
-        api.hostile[PODS] = [*draw("Pod", hostile_pod(NODE, 3000), roll, by_kind["Pod"]), certain(pod(), *BAD_POD)]
-        api.hostile[NODES] = [*draw("Node", strange, roll, by_kind["Node"]), certain(strange, *BAD_NODE)]
+    if odd:
+        api.odd[PODS] = odd_pods(NODE, 3000)
     add_exporters(api)
     run = WatchdogRun(
         settings=WatchdogSettings(
@@ -224,12 +312,10 @@ def watchdog(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
     for _ in range(2):
         run.take()
         bench.time.seconds += 5
-    evicted = [path for path, _ in bench.writes("/eviction") if "/n/" not in path]
-    assert number or bench.writes("/workloads/"), "the Workload is deactivated"
-    return evicted, bench.problems, ["pod n/certain", "node certain"]
+    return [path for path, _ in bench.writes("/eviction", "/workloads/") if "/odd" not in path], bench.problems
 
 
-def add_exporters(api: HostileApi) -> None:
+def add_exporters(api: OddApi) -> None:
     cluster = FakeCluster()
     add_exporter(Served(cluster=cluster, mount=None), node=NODE)  # type: ignore[arg-type]
     api.lists[pods_of("nodes")] = cluster.pods
@@ -263,7 +349,7 @@ class Following:
         pass
 
 
-def gate(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
+def gate(odd: bool) -> tuple[Any, list[str]]:
     bench = Bench()
     api, cluster = bench.api, FakeCluster()
     other = replace(ALWAYS, name="ytdlp", deployment="ytdlp", namespace="n")
@@ -272,26 +358,12 @@ def gate(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
     api.objects |= cluster.objects
     api.lists[NODES] = [node(NODE)]
     api.lists[PODS] = [trusted("immich-ml", "immich", 3000)]
-    if number:
-        kinds = ("Pod", "Node", "Deployment", "ScaledObject")
-        by_kind = shares(roll, number, *kinds)
-        by_kind["Pod"] += max(by_kind["Deployment"] - 1, 0)
-        strange = node(OTHER_NODE, metadata={**node(OTHER_NODE)["metadata"], "labels": {}})
-        waiting = hostile_pod("", 3000)
-        waiting["status"] = {"phase": "Pending", "conditions": waiting["status"]["conditions"]}
-        for base in (hostile_pod(NODE), waiting):
-            api.hostile[PODS] += draw("Pod", base, roll, by_kind["Pod"] // 2 + 1)
-        api.hostile[PODS].append(certain(pod(), *BAD_POD))
-        api.hostile[NODES] = [*draw("Node", strange, roll, by_kind["Node"]), certain(strange, *BAD_NODE)]
-        scaler = {"metadata": {"namespace": "n", "name": "h"}, "spec": {"scaleTargetRef": {"name": "x"}}}
-        for namespace in ("n", TTS.namespace):
-            api.hostile[f"/apis/keda.sh/v1alpha1/namespaces/{namespace}/scaledobjects"] = [
-                *draw("ScaledObject", scaler, roll, by_kind["ScaledObject"] // 2),
-                certain(scaler, "spec", "scaleTargetRef"),
-            ]
-        if by_kind["Deployment"]:
-            path, value = roll.choice(fields("Deployment")), roll.choice((*VALUES, ABSENT))
-            api.objects[path_of(other)] = received(with_value(api.objects[path_of(other)], path, value, roll))
+    if odd:
+        waiting = [{**each, "status": {"phase": "Pending"}} for each in odd_pods("", 3000)]
+        api.odd[PODS] = [*odd_pods(NODE), *waiting]
+        scaler = {"metadata": {"namespace": "n", "name": "h"}, "spec": {"scaleTargetRef": {"name": "../x"}}}
+        api.odd[f"/apis/keda.sh/v1alpha1/namespaces/{TTS.namespace}/scaledobjects"] = [scaler]
+        merge(api.objects[path_of(other)], {"spec": {"template": {"spec": ODD["endless-gpumem"]["spec"]}}})
     add_exporters(api)
     run = GateRun(
         settings=replace(SETTINGS, gates=(ALWAYS, other), exporter_port=1),
@@ -301,10 +373,10 @@ def gate(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
     for _ in range(3):
         run.take()
         bench.time.seconds += 10
-    return bench.writes(path_of()), bench.problems, ["pod n/certain", "node certain", "ScaledObject n/certain"]
+    return bench.writes(path_of()), bench.problems
 
 
-def reconcile(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
+def reconcile(odd: bool) -> tuple[Any, list[str]]:
     bench = Bench()
     api = bench.api
     ledger = replace(LEDGER, pools=(replace(POOL, source=Source.DECLARED),))
@@ -312,38 +384,27 @@ def reconcile(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
     api.lists[NODES] = [node(NODE)]
     api.lists[PODS] = [trusted("immich-ml", "immich", 3000)]
     api.lists[SLICES] = [resource_slice(NODE)]
-    if number:
-        by_kind = shares(roll, number, "Pod", "Node", "ResourceSlice")
+    if odd:
         api.lists[NODES].append(node(OTHER_NODE))
-        add_hostile(api, roll, by_kind)
+        api.odd[PODS] = odd_pods(OTHER_NODE, 3000)
     run = Reconciler(
         settings=ReconcileSettings(ledger_namespace=SYSTEM, pod_name="r", interval_seconds=10, run_seconds=0),
         api=api, clock=bench.clock, log=bench.log,
     )  # fmt: skip
     run.attempt()
-    wanted = ["pod n/certain", "node certain", "ResourceSlice certain"]
-    return bench.writes(f"/{NODE}/status"), bench.problems, wanted
+    return bench.writes(f"/{NODE}/status"), bench.problems
 
 
-def add_hostile(api: HostileApi, roll: Random, by_kind: dict[str, int]) -> None:
-    for path, kind, base, bad in (
-        (PODS, "Pod", hostile_pod(OTHER_NODE, 3000), BAD_POD),
-        (NODES, "Node", node(OTHER_NODE), BAD_NODE),
-        (SLICES, "ResourceSlice", resource_slice(OTHER_NODE), BAD_SLICE),
-    ):
-        api.hostile[path] = [*draw(kind, base, roll, by_kind[kind]), certain(base, *bad)]
-
-
-def guard(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
+def guard(odd: bool) -> tuple[Any, list[str]]:
     bench = Bench()
     own = trusted("immich-ml", "n", None)
     bench.api.lists[PODS] = [own]
-    if number:
-        bench.api.hostile[PODS] = [*draw("Pod", hostile_pod(NODE), roll, number), certain(hostile_pod(NODE), *BAD_POD)]
+    if odd:
+        bench.api.odd[PODS] = odd_pods(NODE)
     rule = AdjustmentRule(members=frozenset({"n/llm"}), total_mib=64_000, victim_adj=1000)
     follower = PodWatcher(api=bench.api, node=NODE, rule=rule, clock=bench.clock, log=bench.log)
     follower.informer.lists()
-    for item in bench.api.hostile[PODS]:
+    for item in bench.api.odd[PODS]:
         for kind in ("MODIFIED", "DELETED", "ADDED"):
             follower.informer.apply({"type": kind, "object": item})
     held: dict[int, int] = {}
@@ -352,29 +413,29 @@ def guard(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
         held[pid] = adj
         return AdjOutcome.LOWERED
 
-    groups = ["uid-immich-ml", *(f"uid-hostile-{index}" for index in range(number))]
+    groups = ["uid-immich-ml", *(f"uid-{name}" for name in ODD)]
     ProcessGuard(
         scan=lambda problems: {pid: Container(uid, "c") for pid, uid in enumerate(groups)},
         hold=hold, follower=follower, tell=lambda event: None, clock=bench.clock, log=bench.log,
     ).pass_once()  # fmt: skip
-    return held[0], bench.problems, ["pod n/certain"]
+    return held[0], bench.problems
 
 
-def exporter(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
+def exporter(odd: bool) -> tuple[Any, list[str]]:
     bench = Bench()
     bench.api.lists[PODS] = [trusted("immich-ml", "immich", 3000)]
     bench.api.lists[NODES] = [node(NODE)]
-    if number:
-        bench.api.hostile[PODS] = [*draw("Pod", hostile_pod(NODE, 3000), roll, number), certain(pod(), *BAD_POD)]
+    if odd:
+        bench.api.odd[PODS] = odd_pods(NODE, 3000)
     informer = RegistryInformer(
         api=bench.api, node=NODE, ledger_namespace=SYSTEM, clock=bench.clock, log=bench.log, slices=True
     )
     informer.informer.lists()
-    for item in bench.api.hostile[PODS]:
+    for item in bench.api.odd[PODS]:
         for kind in ("MODIFIED", "DELETED", "ADDED"):
             informer.informer.apply({"type": kind, "object": {**item, "kind": "Pod"}})
     used = {Container("uid-immich-ml", "aaa"): 4000 * MIB}
-    used |= {Container(f"uid-hostile-{index}", "aaa"): MIB for index in range(number)}
+    used |= {Container(f"uid-{name}", "aaa"): MIB for name in ODD}
     reader = DeviceReader(
         read=lambda: NodeUse((DeviceUse(device=card(5000), used_bytes=used),)),
         registry=informer, clock=bench.clock, interval_seconds=60,
@@ -382,12 +443,10 @@ def exporter(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
     reader.sample()
     status, body = reader.metrics()
     lines = [line for line in body.splitlines() if 'pod="immich-ml"' in line or line.startswith("gpu_device")]
-    unreadable = [item for item in bench.api.hostile[PODS] if isinstance(judged(Pod(item).check), Unjudged)]
-    wanted = [f"pod {Pod(item)} " for item in unreadable]
-    return (status, lines), bench.problems, ["pod n/certain", *wanted]
+    return (status, lines), bench.problems
 
 
-def extender(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
+def extender(odd: bool) -> tuple[Any, list[str]]:
     bench = Bench()
     api = bench.api
     api.lists[NODES] = [node(NODE)]
@@ -398,25 +457,19 @@ def extender(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
     api.lists[SLICES] = [resource_slice(NODE)]
     budget = {"metadata": {"namespace": "immich", "name": "b"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}}
     api.lists[disruption_budgets_of("immich")] = [budget]
-    if number:
-        by_kind = shares(roll, number, "Pod", "Node", "ResourceSlice", "PodDisruptionBudget")
+    if odd:
         api.lists[NODES].append(node(OTHER_NODE))
-        add_hostile(api, roll, by_kind)
-        budgets = {**budget, "status": {"disruptionsAllowed": 1, "disruptedPods": {}}}
-        api.hostile[disruption_budgets_of("n")] = draw(
-            "PodDisruptionBudget", budgets, roll, by_kind["PodDisruptionBudget"]
-        )
+        api.odd[PODS] = odd_pods(OTHER_NODE, 3000)
     verbs, informers = handlers(bench)
     informers.list_all()
-    for path in (PODS, NODES, SLICES):
-        for item in api.hostile[path]:
-            for kind in ("MODIFIED", "DELETED", "ADDED"):
-                informers.informer.apply({"type": kind, "object": item})
-    for item in api.hostile[PODS]:
-        item["spec"] = {**item["spec"], "nodeName": None} if isinstance(item.get("spec"), dict) else item.get("spec")
+    for item in api.odd[PODS]:
+        for kind in ("MODIFIED", "DELETED", "ADDED"):
+            informers.informer.apply({"type": kind, "object": item})
+    victims = {OTHER_NODE: {"Pods": [{"UID": "uid-stays-for-ever"}]}}
+    for item in odd_pods("", 3000) if odd else ():
         for verb, arguments in (
             ("filter", {"Pod": item, "NodeNames": [OTHER_NODE]}),
-            ("preempt", {"Pod": item, "NodeNameToMetaVictims": {OTHER_NODE: {"Pods": [{"UID": "uid-hostile-0"}]}}}),
+            ("preempt", {"Pod": item, "NodeNameToMetaVictims": victims}),
         ):
             assert ask(verbs, verb, arguments)[0] in (200, 503)
     asking = pod("new")
@@ -437,7 +490,7 @@ def extender(roll: Random, number: int) -> tuple[Any, list[str], list[str]]:
         ask(verbs, "bind", {"PodName": "small", "PodNamespace": "immich", "PodUID": "uid-small", "Node": NODE}),
     ]
     bound = [body["metadata"]["annotations"][NAMES.device_uuid] for _, body in bench.writes("/binding")]
-    return (answers, bound), bench.problems, ["pod n/certain", "node certain"]
+    return (answers, bound), bench.problems
 
 
 def handlers(bench: Bench) -> tuple[VerbHandler, Informers]:
@@ -473,21 +526,13 @@ PASSES: dict[str, Pass] = {
     "exporter": exporter,
     "extender": extender,
 }
-VALUES_OF_AN_AGENT = 17_500
 
 
-@pytest.mark.search
 @pytest.mark.parametrize("agent", PASSES)
-def test_a_pass_ends_and_decides_the_same_about_every_other_object(agent: str) -> None:
-    run, roll = PASSES[agent], dice(agent)
-    expected, _, _ = run(roll, 0)
+def test_what_a_tenant_writes_ends_no_pass_and_changes_no_other_decision(agent: str) -> None:
+    expected, _ = PASSES[agent](False)
     assert expected
-    for _ in range(cases(200, soak=VALUES_OF_AN_AGENT) // IN_A_PASS):
-        found, problems, wanted = run(roll, IN_A_PASS)
-        assert found == expected
-        missing = [name for name in wanted if not any(name in problem for problem in problems)]
-        assert not missing, problems
-
-
-def test_the_full_search_tries_100_000_values() -> None:
-    assert len(PASSES) * VALUES_OF_AN_AGENT >= 100_000
+    found, problems = PASSES[agent](True)
+    assert found == expected
+    # A memory limit of any size is readable, so the guard has no problem with a pod.
+    assert any(" n/endless-" in each for each in problems) is (agent != "guard"), problems
