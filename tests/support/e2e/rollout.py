@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.paths import ROOT
 from tests.support.workspace import Outcome, Workspace
 from toolchain.cluster import simulated
-from toolchain.cluster.api import ApiAnswer, wait_until
+from toolchain.cluster.api import ApiAnswer, ClusterApi, wait_until
 from toolchain.cluster.cluster import HeldCluster
 
 SYSTEM = "gpu-tenancy-system"
@@ -223,6 +223,13 @@ def submit(prod: Rollout, team: str, manifest: Object) -> str:
     answer = prod.create(jobs(team), manifest)
     assert answer.refusal is None, answer.refusal
     return str(manifest["metadata"]["name"])
+
+
+def ready_pod(api: ClusterApi, namespace: str) -> str | None:
+    for pod in (api.get(pods(namespace)) or {"items": []})["items"]:
+        if condition(pod, "Ready").get("status") == "True":
+            return str(pod["metadata"]["name"])
+    return None
 
 
 def quotas_in_use(prod: Rollout, namespace: str) -> list[Object]:
