@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from stacks import removed
 from tenancy.names import PROJECT
 
 KeyPath = tuple[str | int, ...]
@@ -28,6 +27,8 @@ _MESSAGES = {
     "finite_number": "must be a number such as 0.02",
     "string_type": "must be a string; quote it",
     "dict_type": "must be a map of keys",
+    "model_type": "must be a map of keys",
+    "model_attributes_type": "must be a map of keys",
     "list_type": "must be a list",
     "too_short": "must not be empty",
     "too_long": "must have at most {max_length} entries",
@@ -44,11 +45,8 @@ _UNITS = {
 }
 # The namespaces of configuration keys that the Kubernetes provider or Pulumi's engine reads.
 PROVIDERS = ("kubernetes", "pulumi")
-# Words that operators write for a key with another name.
-_MEANT = {"schedule": "window", "cron": "window"}
 _LONGEST_VALUE = 60
 _MOST_NAMES = 16
-_FEW_NAMES = 4
 
 
 def from_validation(error: ValidationError, model: type[BaseModel], but: Collection[KeyPath] = ()) -> list[str]:
@@ -75,30 +73,25 @@ def foreign_key_problems(keys: Iterable[str]) -> list[str]:
     """Returns one error message for each key of the configuration that the project and its providers do not read."""
     read = ", ".join((PROJECT, *PROVIDERS))
     return [
-        f"{_printable(name)}: unknown key; what is read here begins with one of {read}; rename or remove it"
+        f"{name}: unknown key; what is read here begins with one of {read}; rename or remove it"
         for name in keys
         if not name.startswith(tuple(f"{provider}:" for provider in PROVIDERS))
     ]
 
 
 def key(*path: str | int) -> str:
-    """Returns the path of a key as it is in the stack file, such as `gpu-tenancy:residents.immich-ml.gpumem_mib`.
-
-    `gpu-tenancy:residents.immich-ml.gpumem_mib`.
-    """
+    """Returns the path of a key as it is in the stack file, such as `gpu-tenancy:residents.immich-ml.gpumem_mib`."""
     return f"{PROJECT}:{dotted(*path)}"
 
 
 def dotted(*path: str | int) -> str:
-    """Returns the path in one line of text, even if a name in the path has line breaks."""
-    return ".".join(_printable(str(part)) for part in path)
+    return ".".join(map(str, path))
 
 
 def nearest(name: str, known: Iterable[str], where: str) -> str:
     """Returns a proposal for a wrong name: the closest known name, or the known names if no name is close."""
-    names = sorted(_printable(one) for one in known)
-    close = [each for each in (_MEANT.get(name),) if each in names] or difflib.get_close_matches(name, names, n=1)
-    if close:
+    names = sorted(known)
+    if close := difflib.get_close_matches(name, names, n=1):
         return f"did you mean {close[0]}?"
     return f"known {where}: {', '.join(names[:_MOST_NAMES])}{', …' if len(names) > _MOST_NAMES else ''}"
 
@@ -141,14 +134,10 @@ def shown_value(value: object) -> str:
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     path, kind, value = detail["loc"], detail["type"], detail["input"]
     if kind == "extra_forbidden":
-        if gone := removed.removal_note(str(path[0]), str(path[-1])):
-            return f"{key(*path)}: {gone}"
         known = known_keys(model, path[:-1])
         return f"{key(*path)}: unknown key; {nearest(str(path[-1]), known, 'here')}"
     if path and path[-1] == "[key]":
         return f"{key(*path[:-1])}: the name {_message(detail)}{shown_value(value)}"
-    if kind in ("model_type", "model_attributes_type"):
-        return f"{key(*path)}: must be a map with {_keys_of(kind_at(model, path))}{shown_value(value)}"
     if kind in ("int_type", "int_from_float"):
         unit = str(path[-1]).rpartition("_")[2]
         return f"{key(*path)}: must be a whole number{_UNITS.get(unit, '')}{shown_value(value)}"
@@ -160,15 +149,6 @@ def _message(detail: ErrorDetails) -> str:
     return template.format(**detail.get("ctx", {})) if template else detail["msg"]
 
 
-def _keys_of(kind: Any) -> str:
-    """Returns the keys of a small map, and of a large map those that it must have."""
-    fields = kind.model_fields if is_model(kind) else {}
-    needed = [name for name, one in fields.items() if one.is_required()]
-    shown = list(fields) if len(fields) <= _FEW_NAMES or not needed else needed
-    more = ", …" if len(shown) > _MOST_NAMES else ""
-    return f"the keys {', '.join(shown[:_MOST_NAMES])}{more}" if shown else "keys"
-
-
 def _plain(annotation: Any) -> Any:
     """Returns the annotation without `| None` and without constraints."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -177,10 +157,6 @@ def _plain(annotation: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _plain(next(argument for argument in arguments if argument is not types.NoneType))
     return annotation
-
-
-def _printable(name: str) -> str:
-    return name if name.isprintable() else repr(name)
 
 
 def is_model(kind: Any) -> bool:

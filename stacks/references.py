@@ -4,7 +4,6 @@ The check of references uses the raw configuration. Therefore an error in anothe
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import count
 from typing import Any
 
 from components.base.spec import Spec
@@ -14,8 +13,6 @@ from stacks.problems import dotted, key, nearest, shown_value
 from tenancy.names import GPUMEM_SUFFIX
 
 _MOST_FLAVOR_LABELS = 8
-# The maximum number of unknown names that get a proposal. A comparison of thousands of names would take minutes.
-_MOST_COMPARED = 100
 # Each entry has a path and a map. The key at the path contains a name, and the map must have this name as a key. `*`
 # matches any key. For the path `*@`, the key itself is the name.
 _REFERENCES = (
@@ -70,15 +67,13 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
 def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
     # The check of the settings finds all other missing parts.
     missing = {part for part in ("tenants", "priorities") if not raw.get(part)}
-    lines = count()
     for pattern, target in _REFERENCES:
         names = at(raw, target)
         for path, name in values_at(raw, pattern):
             if not isinstance(name, str) or name in names:
                 continue
             if names:
-                instead = nearest(name, names, "there") if next(lines) < _MOST_COMPARED else "name one that is"
-                yield f"{key(*path)}: {name!r} is no key of {target}; {instead}"
+                yield f"{key(*path)}: {name!r} is no key of {target}; {nearest(name, names, 'there')}"
             elif target in missing:
                 missing.remove(target)
                 yield f"{key(target)}: is missing though {dotted(*path)} names {name!r}; add it"

@@ -1,4 +1,4 @@
-"""Defines the settings of a stack, and checks their types and values. `stackfile.py` and `parts.py` read the files.
+"""Defines the settings of a stack, and checks their types and values. `stackfile.py` reads the file.
 
 The module settings.py checks the types of values, and the keys that refer to other keys. The check reports all errors
 of the settings at once, each with the path of its key. The policy pack checks sums, placement, and everything that
@@ -315,8 +315,6 @@ def load() -> StackSettings:
     """
     given = pulumi.runtime.config.get_config_env()
     own = {key: name for key in given if (name := stackfile.project_key(key)) is not None}
-    secrets = (own[key] for key in pulumi.runtime.config.get_config_secret_keys_env() if key in own)
-    _refuse_encrypted(secrets)
     path = Path(f"Pulumi.{pulumi.get_stack()}.yaml")
     raw = {name: _from_json(given[key]) for key, name in own.items()}
     foreign = [key for key in given if key not in own]
@@ -374,21 +372,9 @@ def parse(raw: Mapping[str, Any], *, foreign: Iterable[str] = ()) -> StackSettin
 
 def _read(path: Path) -> stackfile.Contents:
     try:
-        contents = stackfile.read(path)
+        return stackfile.read(path)
     except stackfile.StackFileError as error:
         raise ConfigError(str(error)) from None
-    _refuse_encrypted(stackfile.encrypted(contents.values))
-    return contents
-
-
-def _refuse_encrypted(names: Iterable[str]) -> None:
-    """Raises ConfigError for encrypted keys.
-
-    The check for encrypted keys comes first, because the messages of other checks would show the value.
-    """
-    found = [f"{problems.key(name)}: is encrypted, but nothing here is secret; write it plainly" for name in names]
-    if found:
-        raise ConfigError("\n".join(found))
 
 
 def _from_json(text: str) -> Any:

@@ -30,22 +30,7 @@ def test_no_key_has_a_default_that_the_engine_would_add() -> None:
 def test_a_scalar_from_the_engine_is_refused_as_no_map(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(settings.ConfigError) as refused:
         of_the_engine(monkeypatch, {**as_the_engine(raw()), "gpu-tenancy:alerts": "all of them"}, tmp_path)
-    assert str(refused.value) == (
-        "gpu-tenancy:alerts: must be a map with the keys operator, labels, run_book, queue_wait_minutes, digest (got "
-        "'all of them')"
-    )
-
-
-def test_an_encrypted_value_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = "^gpu-tenancy:alerts: is encrypted, but nothing here is secret; write it plainly$"
-    monkeypatch.setenv("PULUMI_CONFIG_SECRET_KEYS", json.dumps(["gpu-tenancy:alerts", "other:password"]))
-    config = {**as_the_engine(raw()), "gpu-tenancy:alerts": '{"namespace": "S3cret"}'}
-    with pytest.raises(settings.ConfigError, match=told):
-        of_the_engine(monkeypatch, config, tmp_path)
-    path = tmp_path / "Pulumi.x.yaml"
-    path.write_text('config: {"gpu-tenancy:alerts": {labels: {release: {secure: "v1:abc"}}}}')
-    with pytest.raises(settings.ConfigError, match=told):
-        settings.load_file(path)
+    assert str(refused.value) == ("gpu-tenancy:alerts: must be a map of keys (got 'all of them')")
 
 
 FOREIGN = ("gpu_tenancy:residents", "GPU-TENANCY:gate", "gpu-tenancy:config:gate", ":residents", "aws:region")
@@ -77,9 +62,6 @@ def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkey
         'gpu-tenancy:gate: the engine has {"armed": false}, but Pulumi.x.yaml has {"armed": true, "interval_seconds": '
         "5}; only Pulumi.x.yaml may have this key: remove it from the --config-file, the environment or the Pulumi.yaml"
     )
-    path.write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 05000"))
-    with pytest.raises(settings.ConfigError, match="05000 is an octal number, a date or a tag"):
-        of_the_engine(monkeypatch, as_the_engine(raw()), tmp_path)
 
 
 @pytest.mark.parametrize("part", ["watchdog", "alerts", "pools"])

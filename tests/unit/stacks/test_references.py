@@ -199,7 +199,7 @@ def test_agents_that_act_on_telemetry_need_the_exporter() -> None:
     ("value", "line"),
     [
         (None, "has no value; write one, or remove the key"),
-        ([], "must be a map with the keys port, interval_seconds (got a list)"),
+        ([], "must be a map of keys (got a list)"),
     ],
 )
 def test_a_part_that_is_there_and_wrong_is_not_missing_too(value: object, line: str) -> None:
