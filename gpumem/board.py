@@ -9,7 +9,8 @@ from agents.kube.client import Object
 from agents.runtime.errors import AgentError
 from gpumem import cluster
 from gpumem.cluster import ClusterSnapshot
-from gpumem.evidence import KINDS, WorkloadRef, gather, is_pending, readable
+from gpumem.evidence import KINDS, gather, is_pending, readable
+from gpumem.pods import Workload
 from gpumem.source import ReadOnce, Source
 from gpumem.who import Filter, Waiting, Who, who
 from gpumem.why import Answer, why
@@ -45,7 +46,7 @@ def read(source: Source, system: str, namespace: Callable[[], str], only: str | 
     pods = {f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}": pod.item for pod in found.pods}
     once, gaps, own = ReadOnce(source, pods), list[str](), only or found.own
     users = who(found, Filter(namespace=own))
-    waiting = [(WorkloadRef("pod", row.namespace, row.name), _asks(row)) for row in users.waiting]
+    waiting = [(Workload(row.namespace, "pod", row.name), _asks(row)) for row in users.waiting]
     waiting += [(target, "") for target in _queued(once, found, own, gaps)]
     waits = []
     for number, (target, asks) in enumerate(waiting):
@@ -81,7 +82,7 @@ def _asks(row: Waiting) -> str:
     return f"{row.mib} MiB{gpus}, for {row.age}"
 
 
-def _queued(once: ReadOnce, found: ClusterSnapshot, own: str | None, gaps: list[str]) -> list[WorkloadRef]:
+def _queued(once: ReadOnce, found: ClusterSnapshot, own: str | None, gaps: list[str]) -> list[Workload]:
     """Returns the work in Kueue's queues that has no pods. Adds sentences about unreadable work to `gaps`."""
     path = f"/apis/{KUEUE_API}{f'/namespaces/{own}' if own else ''}/workloads"
     try:
@@ -92,16 +93,16 @@ def _queued(once: ReadOnce, found: ClusterSnapshot, own: str | None, gaps: list[
     return [*filter(None, (_owner(each) for each in readable(listed, gaps) if is_pending(each)))]
 
 
-def _owner(workload: Object) -> WorkloadRef | None:
+def _owner(workload: Object) -> Workload | None:
     """Returns the object for which Kueue has the Workload. For a pod, returns None."""
     for each in maps_at(workload["metadata"], "ownerReferences"):
         kind = str(each.get("kind")).lower()
         if each.get("controller") and kind in KINDS and kind != "pod":
-            return WorkloadRef(kind, workload["metadata"]["namespace"], str(each.get("name")))
+            return Workload(workload["metadata"]["namespace"], kind, str(each.get("name")))
     return None
 
 
-def _answer(once: ReadOnce, found: ClusterSnapshot, target: WorkloadRef, system: str, gaps: list[str]) -> Answer | None:
+def _answer(once: ReadOnce, found: ClusterSnapshot, target: Workload, system: str, gaps: list[str]) -> Answer | None:
     """Returns the first reason of the target, as `kubectl gpumem why` shows it."""
     try:
         report = why(gather(once, found, target, system))

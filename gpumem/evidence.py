@@ -12,7 +12,7 @@ from datetime import datetime
 from agents.kube.client import ApiError, Object
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
-from gpumem.pods import WholePod
+from gpumem.pods import WholePod, Workload
 from gpumem.source import Source
 from tenancy.frameworks import FRAMEWORKS, GATES, FrameworkName
 from tenancy.names import (
@@ -58,16 +58,6 @@ _ACTS = (EVENT_RECYCLED, EVENT_SPARED, EVENT_BLOCKED, EVENT_CAPPED, EVENT_TOO_LI
 
 class TargetError(AgentError):
     """Raised if the target cannot be found. The message of the error shows the form of a target."""
-
-
-@dataclass(frozen=True)
-class WorkloadRef:
-    kind: str
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +109,7 @@ class Evidence:
     """
 
     cluster: ClusterSnapshot
-    target: WorkloadRef
+    target: Workload
     workload: Object | None = None
     pods: tuple[WholePod, ...] = ()
     events: tuple[SeenEvent, ...] = ()
@@ -133,7 +123,7 @@ class Evidence:
         return next((each for each in self.events if each.reason in reasons), None)
 
 
-def target_of(text: str, namespace: str) -> WorkloadRef:
+def target_of(text: str, namespace: str) -> Workload:
     """Parses a target such as `POD` or `kind/NAME`. Raises TargetError."""
     kind, _, name = text.rpartition("/")
     kind = (kind or "pod").lower().partition(".")[0]
@@ -142,10 +132,10 @@ def target_of(text: str, namespace: str) -> WorkloadRef:
     if kind not in KINDS or not name:
         known = ", ".join(f"{each}/NAME" for each in KINDS)
         raise TargetError(f"{text!r}: write a pod's name, or {known}")
-    return WorkloadRef(kind, namespace, name)
+    return Workload(namespace, kind, name)
 
 
-def gather(source: Source, cluster: ClusterSnapshot, target: WorkloadRef, system: str) -> Evidence:
+def gather(source: Source, cluster: ClusterSnapshot, target: Workload, system: str) -> Evidence:
     """Reads the facts about the target. Raises ApiError. Raises TargetError if the workload does not exist."""
     gaps: list[str] = []
     base = f"/namespaces/{target.namespace}"
@@ -176,7 +166,7 @@ def gather(source: Source, cluster: ClusterSnapshot, target: WorkloadRef, system
         )
 
 
-def is_queued(target: WorkloadRef, pods: Iterable[WholePod]) -> bool:
+def is_queued(target: Workload, pods: Iterable[WholePod]) -> bool:
     """Returns True if Kueue can suspend the target, or if a pod of the target has a scheduling gate."""
     return target.kind == "job" or target.kind in CUSTOM_KINDS or any(map(is_gated, pods))
 
@@ -185,7 +175,7 @@ def is_gated(pod: WholePod) -> bool:
     return any(gate.get("name") in GATES for gate in maps_at(pod.spec, "schedulingGates"))
 
 
-def _find(source: Source, target: WorkloadRef) -> Object | None:
+def _find(source: Source, target: Workload) -> Object | None:
     try:
         return source.get(f"{_api(source, target.kind)}/namespaces/{target.namespace}/{target.kind}s/{target.name}")
     except ApiError as error:
@@ -227,7 +217,7 @@ def _acts(source: Source, reason: str) -> list[SeenEvent]:
 
 
 def _pods(
-    cluster: ClusterSnapshot, target: WorkloadRef, workload: Object | None, sets: Iterable[Object]
+    cluster: ClusterSnapshot, target: Workload, workload: Object | None, sets: Iterable[Object]
 ) -> tuple[tuple[WholePod, ...], set[str]]:
     mine = [pod for pod in cluster.pods if pod.namespace == target.namespace]
     if workload is None:
@@ -262,7 +252,7 @@ def seen_event(event: Object) -> SeenEvent:
     )
 
 
-def _is_about(event: SeenEvent, target: WorkloadRef) -> bool:
+def _is_about(event: SeenEvent, target: Workload) -> bool:
     """Returns True if the Event is about the target. The pod or workload of an Event can be gone."""
     return event.about == f"{target.kind}/{target.name}"
 
@@ -272,7 +262,7 @@ def _moment(event: SeenEvent) -> float:
 
 
 def _queued(
-    source: Source, cluster: ClusterSnapshot, target: WorkloadRef, owners: Set[str], gaps: list[str]
+    source: Source, cluster: ClusterSnapshot, target: Workload, owners: Set[str], gaps: list[str]
 ) -> PendingWorkload | None:
     """Returns the Workload of one of the owners, with the Workload's place in the queue. If several Workloads exist,
     prefers a waiting Workload.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpumem.pods import WholePod
+from gpumem.pods import WholePod, Workload
 from tenancy import reach
 from tenancy.names import EXEMPT_BY_NAME, POD_TEMPLATE_HASH, Names
 from tenancy.quantity import QuantityError
@@ -15,18 +15,6 @@ from tenancy.workload import ShapeError, containers_of, map_at, maps_at, text_at
 _KUBELET = re.compile(r"/+var/+lib/+kubelet/+(device-plugins|plugins|plugins_registry|pod-resources)(/.*)?")
 _INFRASTRUCTURE = re.compile(r"nvidia|dcgm", re.IGNORECASE)
 _RUN_OF_A_CRON_JOB = re.compile(r"-[0-9]{8,}$")
-
-
-@dataclass(frozen=True, order=True)
-class Workload:
-    """A workload, which is the object that owns pods."""
-
-    namespace: str
-    kind: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,9 @@ from gpumem.init.nodes import Division
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique
+from gpumem.pods import Workload
 from gpumem.proposal import GRID_MIB
-from gpumem.users import GpuWorkload, Workload
+from gpumem.users import GpuWorkload
 from tenancy.devices.placement import Item, Placement
 from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.names import GPU, GPU_SHARED, GPUMEM_SUFFIX, Names

@@ -13,10 +13,10 @@ from gpumem.init.peaks import Peak
 from gpumem.init.propose import FoundGpus, StackProposal, find_gpus, propose
 from gpumem.init.stack_text import stack_text
 from gpumem.paper import Paper, text_of_lines
+from gpumem.pods import Workload
 from gpumem.prometheus import SCHEMES, Prometheus
 from gpumem.report import Report
 from gpumem.survey import ApiReader
-from gpumem.users import Workload
 
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 # In a stack file, Pulumi writes these keys next to `config`. Pulumi needs its keys in a stack file for a stack that it

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpumem.pods import Workload
 from gpumem.prometheus import Series
-from gpumem.users import GpuWorkload, Workload
+from gpumem.users import GpuWorkload
 from tenancy.names import METRIC_POD_USED
 from tenancy.units import MIB
 

@@ -13,9 +13,9 @@ from gpumem.init.classes import Classes, classes
 from gpumem.init.nodes import Division, GpuNode, Taint, domain_of, gpu_nodes
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal, pool_proposals
-from gpumem.pods import WholePod
+from gpumem.pods import WholePod, Workload
 from gpumem.survey import Survey, SurveyError
-from gpumem.users import GpuWorkload, Workload, gpu_users, infrastructure_namespaces, workload_of
+from gpumem.users import GpuWorkload, gpu_users, infrastructure_namespaces, workload_of
 from tenancy import reach
 from tenancy.admitted import node_access_fields
 from tenancy.choices import PodSecurity

@@ -6,8 +6,8 @@ PodJudge judges the pods, and tests/e2e/api/test_one_judgement.py compares its r
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gpumem.pods import WholePod
-from gpumem.users import GpuWorkload, Workload, workload_of
+from gpumem.pods import WholePod, Workload
+from gpumem.users import GpuWorkload, workload_of
 from tenancy import reach
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.frameworks import FRAMEWORKS

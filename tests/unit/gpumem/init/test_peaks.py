@@ -6,8 +6,9 @@ import pytest
 
 from gpumem.init import peaks
 from gpumem.init.peaks import DCGM_USED, Peak, makes_pod
+from gpumem.pods import Workload
 from gpumem.prometheus import Series
-from gpumem.users import GpuWorkload, Workload
+from gpumem.users import GpuWorkload
 from tenancy.names import METRIC_POD_USED
 from tenancy.units import MIB
 

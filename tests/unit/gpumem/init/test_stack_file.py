@@ -13,8 +13,8 @@ from gpumem import checkout, survey
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import StackProposal, find_gpus, propose
 from gpumem.init.stack_text import AGENT_IMAGE, document, stack_text
+from gpumem.pods import Workload
 from gpumem.survey import SurveyError
-from gpumem.users import Workload
 from stacks import settings, stackfile
 from stacks.commands import EXAMPLE
 from tests.support import given_clusters as given_by
