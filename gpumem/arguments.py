@@ -138,8 +138,7 @@ def _of_the_cluster(verbs: Any) -> None:
         "mib",
         metavar="MIB",
         type=_mib,
-        nargs="*",
-        action=_One,
+        nargs="?",
         help="memory that a pod needs on each of its devices: 4000 (MiB) or 4Gi",
     )
     found.add_argument("--pool", help="only this pool")
@@ -284,17 +283,6 @@ def _whole(most: int, least: int = 1) -> Callable[[str], int]:
         return int(text)
 
     return parsed
-
-
-class _One(argparse.Action):
-    """Refuses several sizes. The error message names the flag for several equal pods."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
-    ) -> None:
-        if len(values) > 1:
-            parser.error("fit judges pods of one size: run fit once for each size, or use --replicas for equal pods")
-        setattr(namespace, self.dest, values[0] if values else None)
 
 
 def _mib(text: str) -> int:

@@ -13,7 +13,7 @@ from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
 from tenancy.names import REFUSED_AS_MEASURED
 from tenancy.quantity import whole
-from tenancy.workload import map_at, maps_at, tolerates
+from tenancy.workload import condition, map_at, maps_at, tolerates
 
 # The reasons why a node does not take a pod. The node with the last reason of this list is closest to taking the pod.
 # The report of `why` shows the reason of the closest node.
@@ -76,11 +76,7 @@ def _is_cordoned(node: Object) -> bool:
 
 
 def _is_ready(node: Object) -> bool:
-    return bool(_ready(node).get("status") == "True")
-
-
-def _ready(node: Object) -> Object:
-    return next((c for c in maps_at(map_at(node, "status"), "conditions") if c.get("type") == "Ready"), {})
+    return bool(condition(node, "Ready").get("status") == "True")
 
 
 def _by_cache(
@@ -113,7 +109,7 @@ def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, na
     if _is_cordoned(node) and not tolerates(pod.spec, {"key": _CORDON, "effect": _REPELLENT[0]}):
         yield "cordoned", "is cordoned"
     if not _is_ready(node):
-        yield "not-ready", f"is not ready: {_ready(node).get('message') or 'its kubelet has not reported'}"
+        yield "not-ready", f"is not ready: {condition(node, 'Ready').get('message') or 'its kubelet has not reported'}"
     taints = [t for t in maps_at(map_at(node, "spec"), "taints") if t.get("effect") in _REPELLENT]
     for taint in taints:
         if not tolerates(pod.spec, taint) and taint.get("key") not in (_CORDON, *_NOT_READY):

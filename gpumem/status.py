@@ -15,7 +15,7 @@ from tenancy.choices import Sharing
 from tenancy.ledger import Pool
 from tenancy.names import KUEUE, LABEL_NAME, LABEL_PART_OF, PROJECT, RECONCILE, node_agent_namespace
 from tenancy.seconds import SILENT_SECONDS
-from tenancy.workload import ShapeError, map_at, maps_at, text_at, value_or
+from tenancy.workload import ShapeError, condition, map_at, text_at, value_or
 
 _OURS = f"{LABEL_PART_OF}={PROJECT}"
 
@@ -132,7 +132,7 @@ def _ready(found: Object, wanted: object, ready: object) -> Part:
 
 def _cluster_queue(found: Object) -> Part:
     name = f"ClusterQueue {_name(found)}"
-    active = next((c for c in maps_at(map_at(found, "status"), "conditions") if c.get("type") == "Active"), {})
+    active = condition(found, "Active")
     if active.get("status") == "True":
         return Part(name=name, state=State.WELL, text="active")
     return Part(

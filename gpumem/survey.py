@@ -93,10 +93,6 @@ class Survey:
         minor = rest.partition(".")[0]
         return int(major) if major.isdecimal() else 0, int(minor) if minor.isdecimal() else 0
 
-    @property
-    def has_kueue(self) -> bool:
-        return KUEUE_GROUP in self.groups
-
 
 def read(source: ApiReader) -> Survey:
     """Reads the cluster with several requests in parallel. A long list is read in several requests. Raises

@@ -12,7 +12,7 @@ from gpumem.nodes import reason_in_message, verdicts
 from gpumem.pods import WholePod
 from gpumem.reasons import FINE, REASONS
 from tenancy import names, policy_names
-from tenancy.workload import map_at, maps_at
+from tenancy.workload import condition, map_at, maps_at
 
 _DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", re.DOTALL)
 _NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
@@ -342,13 +342,13 @@ def _waits(pod: WholePod, evidence: Evidence) -> _Found:
     if held_by:
         waits = _Found("scheduling-gate", f"spec.schedulingGates: {', '.join(held_by)}")
         return _queue(evidence.queued, evidence) if evidence.queued and is_gated(pod) else waits
-    last = next((c for c in maps_at(pod.status, "conditions") if c.get("type") == "PodScheduled"), None)
-    message = str((last or {}).get("message") or "")
+    last = condition(pod.item, "PodScheduled")
+    message = str(last.get("message") or "")
     ours = pod.spec.get("schedulerName") == names.SCHEDULER_NAME
     if ours and evidence.schedulers is not None and not any(map(_ready, evidence.schedulers)):
         count = len(evidence.schedulers)
         return _Found("scheduler", f"{count} pods of {names.SCHEDULER} are there, none is ready", _also(message))
-    if last is not None and last.get("reason") == "SchedulerError":
+    if last.get("reason") == "SchedulerError":
         return _Found("extender", message)
     try:
         request = pod.memory_request(evidence.cluster.ledger.names)
@@ -402,8 +402,7 @@ def _conditions(item: Object) -> dict[str, Object]:
 
 
 def _message(item: Object, kind: str) -> str:
-    found: Object = next((c for c in maps_at(map_at(item, "status"), "conditions") if c.get("type") == kind), {})
-    return str(found.get("message") or "")
+    return str(condition(item, kind).get("message") or "")
 
 
 def _containers(pod: WholePod) -> list[Object]:

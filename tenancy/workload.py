@@ -281,6 +281,11 @@ def maps_at(mapping: Manifest, *path: str) -> Sequence[Manifest]:
     return value
 
 
+def condition(item: Manifest, kind: str) -> Manifest:
+    """Returns the condition of an object's status, or an empty map if the object has none of this type."""
+    return next((each for each in maps_at(item, "status", "conditions") if each.get("type") == kind), {})
+
+
 def _job_pods(spec: Manifest) -> int:
     """Returns the maximum number of pods that a Job runs at the same time.
 

@@ -197,7 +197,6 @@ def test_where_no_sensible_change_is_known_the_missing_devices_are_counted() -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "4000", "2000"], "fit judges pods of one size"),
         (["fit", "4000", "--live"], "--live needs --stack"),
         (["fit"], "say how many MIB a new pod needs, or name a node with --without"),
         (["fit", "4000", "--without", "k8s-node1"], "--without judges the pods of a node"),
