@@ -107,11 +107,9 @@ def _of_the_cluster(verbs: Any) -> None:
         "who",
         "show the free memory, the pods on each device with their memory, and the waiting pods",
         WHO,
-        ("wide", "name"),
     )
     found.add_argument("--node", help="only this node")
     found.add_argument("--pool", help="only this pool")
-    found.add_argument("--device", help="only this device, by its index or UUID")
     found.add_argument("-l", "--selector", help="only pods with these labels, such as app=ml,stage!=test")
     found.add_argument(
         "--sort-by",

@@ -157,8 +157,6 @@ def show(report: Report, given: argparse.Namespace, environ: Mapping[str, str]) 
         colour = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         clear = _CLEAR if terminal and getattr(given, "watch", False) else ""
         text = clear + report.text(report.found, Paper(width, colour, not getattr(given, "no_headers", False)))
-    elif given.output in report.texts:
-        text = report.texts[given.output](report.found, Paper(headers=not given.no_headers))
     elif given.output == "csv" and report.csv:
         text = report.csv(report.found)
     else:

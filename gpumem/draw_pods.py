@@ -1,4 +1,4 @@
-"""Draws the pods of `kubectl gpumem who` as one list over all devices, for --sort-by, -o wide and -o name. Pure."""
+"""Draws the pods of `kubectl gpumem who` as one list over all devices, for --sort-by. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,37 +24,31 @@ class _Placed:
         used = self.pod.used_mib
         return None if used is None else max(self.pod.declared_mib - used, 0)
 
-    def key(self, by: str | None) -> tuple[object, ...]:
+    def key(self, by: str) -> tuple[object, ...]:
         pod = self.pod
         amounts = {"declared": pod.declared_mib, "used": pod.used_mib, "over": pod.over_mib, "waste": self.waste_mib}
-        amount = amounts.get(by or "")
+        amount = amounts.get(by)
         return (amount is None, -(amount or 0), pod.namespace, pod.name, self.node, self.gpu)
 
 
-def pods_text(report: Who, paper: Paper, *, by: str | None = None, wide: bool = False) -> str:
-    """Returns a table of the pods. `wide` adds the UIDs."""
-    return "\n".join(_lines(report, paper, by, wide)).strip("\n") + "\n"
+def pods_text(report: Who, paper: Paper, *, by: str) -> str:
+    """Returns a table of the pods, in the order of a value of the flag --sort-by."""
+    return "\n".join(_lines(report, paper, by)).strip("\n") + "\n"
 
 
-def names_text(report: Who, paper: Paper, *, by: str | None = None) -> str:
-    """Returns a line `NAMESPACE/POD` for each pod."""
-    names = (f"{each.pod.namespace}/{each.pod.name}" for each in _placed(report, by) if each.pod.name)
-    return "".join(f"{name}\n" for name in dict.fromkeys(names))
-
-
-def _lines(report: Who, paper: Paper, by: str | None, wide: bool) -> Iterator[str]:
-    rows = [(*_row(each), *((each.pod.uid or "-",) if wide else ())) for each in _placed(report, by)]
-    yield from paper.table((*_HEADER, *(("UID",) if wide else ())), rows, indent="")
+def _lines(report: Who, paper: Paper, by: str) -> Iterator[str]:
+    rows = [_row(each) for each in _placed(report, by)]
+    yield from paper.table(_HEADER, rows, indent="")
     if not rows:
         yield "no pod holds GPU memory"
     yield ""
     yield from paper.unknown(report.unknown)
 
 
-def _placed(report: Who, by: str | None) -> list[_Placed]:
+def _placed(report: Who, by: str) -> list[_Placed]:
     found = [_Placed(row.node, str(gpu.index), pod) for row in report.nodes for gpu in row.devices for pod in gpu.pods]
     found += [_Placed(row.node, "-", pod) for row in report.nodes for pod in row.adrift]
-    return sorted(found, key=lambda each: each.key(by)) if by else found
+    return sorted(found, key=lambda each: each.key(by))
 
 
 def _row(each: _Placed) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from gpumem.changes import changes, changes_text
 from gpumem.cluster import ClusterSnapshot
 from gpumem.draw import who_text, why_text
 from gpumem.draw_fit import fit_text
-from gpumem.draw_pods import names_text, pods_text
+from gpumem.draw_pods import pods_text
 from gpumem.evidence import gather, target_of
 from gpumem.fit import fit
 from gpumem.report import DONE, WAITS, Report
@@ -54,14 +54,13 @@ def _of_snapshot(
     stack: StackFile | None,
 ) -> Report:
     if given.verb == "who":
-        if given.sort_by and given.output in ("json", "yaml"):
+        if given.sort_by and given.output != "text":
             raise UnknownNameError(f"--sort-by sorts the text; it has no meaning with -o {given.output}")
         uids = selected(kubectl, given.namespace or found.own, given.selector) if given.selector else None
-        wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, device=given.device, uids=uids)
+        wanted = Filter(namespace=given.namespace, node=given.node, pool=given.pool, uids=uids)
         check(found, wanted)
-        texts = {"wide": partial(pods_text, by=given.sort_by, wide=True), "name": partial(names_text, by=given.sort_by)}
         text = partial(pods_text, by=given.sort_by) if given.sort_by else who_text
-        return Report("who", who(found, wanted), text, texts=texts)
+        return Report("who", who(found, wanted), text)
     if given.verb == "why":
         wanted_pod = target_of(given.target, namespace())
         reasons = why(gather(kubectl, found, wanted_pod, given.system_namespace))

@@ -1,7 +1,7 @@
 """Defines the result of a subcommand, and the exit codes."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,17 +14,13 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class Report:
-    """`found` is the report, and `kind` is its name in JSON. `text` and `csv` format the report.
-
-    `texts` formats the report for further values of the flag -o.
-    """
+    """`found` is the report, and `kind` is its name in JSON. `text` and `csv` format the report."""
 
     kind: str
     found: Any
     text: Callable[[Any, Paper], str]
     code: int = DONE
     csv: Callable[[Any], str] | None = None
-    texts: Mapping[str, Callable[[Any, Paper], str]] = field(default_factory=dict)
 
 
 def rfc3339(time: datetime) -> str:

@@ -30,21 +30,16 @@ from tenancy.units import MIB
 class Filter:
     """Selects the part of the cluster that the report shows.
 
-    A field of the selection that is None selects everything. `device` is an index or a UUID. `uids` are the UIDs of the
-    pods to show.
+    A field of the selection that is None selects everything. `uids` are the UIDs of the pods to show.
     """
 
     namespace: str | None = None
     node: str | None = None
     pool: str | None = None
-    device: str | None = None
     uids: frozenset[str] | None = None
 
     def takes(self, node: str, pool: str | None) -> bool:
         return self.node in (None, node) and self.pool in (None, pool)
-
-    def takes_device(self, index: int, uuid: str) -> bool:
-        return self.device in (None, str(index), uuid)
 
     def takes_pod(self, namespace: str, uid: str) -> bool:
         return self.namespace in (None, namespace) and (self.uids is None or uid in self.uids)
@@ -70,7 +65,7 @@ class Who:
     """The report of `kubectl gpumem who`.
 
     `scope` is the only namespace in the report, or None for all namespaces. `pools`, `whole_pools` and `queues` are
-    empty if the filter selects a node, a device or pods. `own` is the tenant that the user asks about, or None.
+    empty if the filter selects a node or pods. `own` is the tenant that the user asks about, or None.
     `own_budget_mib` is the sum of this tenant's seats. `own_held_mib` is the sum that the tenant's pods hold.
     """
 
@@ -99,7 +94,7 @@ def check_pool(ledger: Ledger, pool: str | None) -> None:
 
 
 def check(cluster: ClusterSnapshot, wanted: Filter) -> None:
-    """Raises UnknownNameError if the pool, the node or the device of the filter does not exist."""
+    """Raises UnknownNameError if the pool or the node of the filter does not exist."""
     check_pool(cluster.ledger, wanted.pool)
     nodes = [
         name
@@ -107,13 +102,6 @@ def check(cluster: ClusterSnapshot, wanted: Filter) -> None:
         if any(pool.matches(node["metadata"].get("labels") or {}) for pool in cluster.ledger.pools)
     ]
     _check("--node", wanted.node, nodes, "node of a pool")
-    devices = [
-        name
-        for node in ([wanted.node] if wanted.node else nodes)
-        for device in (cluster.devices[node].devices if node in cluster.devices else ())
-        for name in (str(device.index), device.uuid)
-    ]
-    _check("--device", wanted.device, sorted({*devices}), "device there")
 
 
 def _check(flag: str, name: str | None, known: Sequence[str], kind: str) -> None:
@@ -129,7 +117,7 @@ def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
         reading = cluster.measured.get(row_of_node.node)
         if reading is not None and reading.problem:
             gaps.append(f"{row_of_node.node}: what is in use: {reading.problem}")
-    narrow = bool(wanted.node or wanted.device or wanted.uids is not None)
+    narrow = bool(wanted.node or wanted.uids is not None)
     everybody = _nodes(cluster, Filter(pool=wanted.pool)) if wanted.namespace else nodes
     own = cluster.own or wanted.namespace
     return Who(
@@ -237,7 +225,6 @@ class _Holders:
             devices=tuple(
                 _device(each, reading, floor_mib, kept.get(each.index, 0), self._on(each, pool, reading))
                 for each in usage.devices
-                if self._wanted.takes_device(each.index, each.uuid)
             ),
             adrift=tuple(self._holder(pod, pool, None, None) for pod in usage.adrift if self._is_shown(pod)),
         )
@@ -318,8 +305,8 @@ class _Holders:
 
 
 def _waiting(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[Waiting]:
-    """Yields the waiting pods, the oldest first. If the filter selects a node or a device, yields no pods."""
-    if wanted.node or wanted.device:
+    """Yields the waiting pods, the oldest first. If the filter selects a node, yields no pods."""
+    if wanted.node:
         return
     mine = [pod for pod in cluster.pods if not pod.node and not pod.ended and wanted.takes_pod(pod.namespace, pod.uid)]
     for pod in sorted(mine, key=lambda pod: (pod.created, str(pod))):

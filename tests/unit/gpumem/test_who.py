@@ -196,9 +196,7 @@ def test_whole_devices_are_counted_by_the_device() -> None:
         (Filter(node="k8s-node2"), set()),
         (Filter(pool="t4"), {"ml", "swap", "tts-1"}),
         (Filter(pool="batch"), set()),
-        (Filter(device="0"), {"ml", "swap", "tts-1"}),
-        (Filter(device="GPU-k8s-node1-0"), {"ml", "swap", "tts-1"}),
-        (Filter(device="1"), set()),
+        (Filter(uids=frozenset({"uid-immich-ml"})), {"ml"}),
     ],
 )
 def test_a_filter_leaves_out_the_rest(wanted: Filter, shown: set[str]) -> None:
@@ -223,12 +221,12 @@ def test_the_memory_of_absent_seats_is_drawn_as_planned() -> None:
     assert "planned" not in who_text(who(read(api([], ledger=WITHOUT_SEATS))), Paper())
 
 
-def test_the_sums_of_a_pool_have_the_pods_of_all_namespaces_and_no_filter_of_devices() -> None:
+def test_the_sums_of_a_pool_have_the_pods_of_all_namespaces_and_no_filter_of_nodes() -> None:
     found = read(measured())
     everything, mine = who(found), who(found, Filter(namespace="immich"))
     assert mine.pools == everything.pools
     assert (mine.own_budget_mib, mine.own_held_mib) == (4800, 3000)
-    for narrow in (Filter(node="k8s-node1"), Filter(device="0"), Filter(uids=frozenset())):
+    for narrow in (Filter(node="k8s-node1"), Filter(uids=frozenset())):
         report = who(found, narrow)
         assert (report.pools, report.whole_pools, report.queues) == ((), (), ())
 
