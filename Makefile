@@ -55,7 +55,7 @@ new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: 
 	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
 
 test: ## Run all tests: lint, unit, integration and e2e, one after the other, and how long each took
-	@$(INSTALL) preview lint languages docs cluster $(NODE_TOOLS) $(BESIDE)
+	@$(INSTALL) preview lint languages docs browser cluster $(NODE_TOOLS) $(BESIDE)
 	@export PATH="$(USER_PATH)" COVER=1; for level in lint unit integration e2e; do \
 		echo "== $$level"; began=$$(date +%s); $(MAKE) --no-print-directory $$level || exit; \
 		echo "== $$level: $$(($$(date +%s) - began)) s"; \
@@ -67,7 +67,7 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal tests/unit $(if $(ARGS),$(value ARGS),$(if $(COVER),--cov --cov-report=))
 
 integration: ## Run the tests of what the agents, previews and tools are shipped with, and 70 simulated plans
-	@$(INSTALL) preview languages docs $(BESIDE)
+	@$(INSTALL) preview languages docs browser $(BESIDE)
 	@$(PYTEST) $(WAITING) tests/simulation tests/integration $(value ARGS)
 
 simulate: ## Simulate the whole system for SEEDS=n days (1000): what occurred how often, and what each failing seed did

@@ -1,4 +1,4 @@
-"""Serves a fake cluster over TLS for clients in any process.
+"""Serves a fake cluster over TLS for clients in any process, and starts a browser.
 
 If Python has no ensurepip, uv makes the Python environments of Pulumi.
 """
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import browser
 from tests.support.api_server import ServedOverTls, make_certificates, served_over_tls
+from tests.support.browser import Browser
 from tests.support.environments import environments_by_uv
 from tests.support.fake_cluster import FakeCluster
 
@@ -32,3 +34,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(certificates: Path, tmp_path: Path) -> Iterator[ServedOverTls]:
     with served_over_tls(FakeCluster(), certificates, tmp_path / "serviceaccount") as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = browser.found()
+    if program is None:
+        pytest.skip("NO BROWSER: python3 toolchain/install.py browser")
+    with browser.running(program, tmp_path_factory.mktemp("profile")) as tab:
+        yield tab

@@ -13,14 +13,25 @@ from toolchain.installer.errors import ToolchainError, UnavailableError
 from toolchain.installer.tool import DebianPackages, Dependencies
 
 APT = ("apt-get", "-o", "APT::Sandbox::User=root")
-# The script finds libraries and configuration relative to its own folder, so that the folder can have any path.
+# The script finds libraries, fonts and openssl's configuration relative to its own folder, so that the folder can have
+# any path.
 STARTER = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
-export PATH="$here/usr/bin:$PATH" LD_LIBRARY_PATH="{libraries}"
+export PATH="$here/usr/bin:$PATH" LD_LIBRARY_PATH="{libraries}" FONTCONFIG_FILE="$here/fonts.conf"
 [ ! -e "$here/{openssl}" ] || export OPENSSL_CONF="$here/{openssl}"
 exec "$here/{program}" {arguments}"$@"
 """
 OPENSSL_SETTINGS = "etc/ssl/openssl.cnf"
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>/usr/share/fonts</dir>
+  <dir prefix="relative">usr/share/fonts</dir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
+  <alias><family>sans-serif</family><prefer><family>DejaVu Sans</family></prefer></alias>
+  <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+</fontconfig>
+"""
 
 
 def unpack(recipe: DebianPackages, into: Path, log: Path) -> None:
@@ -50,6 +61,7 @@ def unpack(recipe: DebianPackages, into: Path, log: Path) -> None:
             STARTER.format(libraries=libraries, program=file, arguments=recipe.arguments, openssl=OPENSSL_SETTINGS)
         )
         starter.chmod(0o755)
+    (into / "fonts.conf").write_text(FONTS)
 
 
 def _download(recipe: DebianPackages, into: Path, log: Path) -> None:

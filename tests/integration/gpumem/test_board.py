@@ -1,4 +1,4 @@
-"""Tests the page of `kubectl gpumem board` over HTTP."""
+"""Opens the page of `kubectl gpumem board` in a browser, at the widths of a desktop and of a phone, and over HTTP."""
 
 import http.client
 import os
@@ -9,35 +9,133 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
+from agents.runtime.errors import AgentError
 from agents.runtime.http_server import Server
-from gpumem.board import Board
+from gpumem.board import Board, without_names
 from gpumem.board_server import BoardPage
-from tests.support.board import read, sample
+from tests.support.board import PICTURES, read, sample
+from tests.support.browser import Browser
+from tests.support.page_texts import LEAST_CONTRAST, LEAST_PIXELS, TEXTS, overlaps
+from tests.support.paths import ROOT
 from tests.support.plugin import install
 from toolchain import plugin
 
+DESKTOP, PHONE = (1280, 900), (390, 844)
+LONGEST = "long-" * 12 + "end"  # 63 characters, the most in a DNS label
+HOSTILE = "</td></main><script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">"
+UNBROKEN = "x" * 400
+SHOWN = "document.body.innerText"
+
+
+def demanding() -> Board:
+    """Returns a board with the longest names, with long words and with hostile texts."""
+    found = sample()
+    for pod in found.lists["/api/v1/pods"][:2]:
+        pod["metadata"] |= {"name": LONGEST, "namespace": f"{pod['metadata']['namespace']}-{LONGEST}"[:63]}
+    shown = read(found)
+    return replace(shown, who=replace(shown.who, unknown=(HOSTILE, UNBROKEN)))
+
 
 class Boards:
-    """Reads a board, and counts the readings."""
+    """Reads the present board, and counts the readings. `board` may be an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, board: Board | AgentError) -> None:
+        self.board = board
         self.readings = 0
 
     def __call__(self) -> Board:
         self.readings += 1
-        return read(sample())
+        if isinstance(self.board, AgentError):
+            raise self.board
+        return self.board
 
 
 @contextmanager
-def serving(boards: Boards) -> Iterator[str]:
-    page = BoardPage(read=boards, path="/secret/", seconds=60)
+def serving(boards: Boards, seconds: int = 1) -> Iterator[tuple[str, BoardPage]]:
+    page = BoardPage(read=boards, path="/secret/", seconds=seconds)
     with Server("127.0.0.1", 0, page.answer) as server:
         threading.Thread(target=lambda: server.serve_forever(0.02), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/secret/"
+        yield f"http://127.0.0.1:{server.server_address[1]}/secret/", page
         server.shutdown()
+
+
+def until(tab: Browser, condition: str) -> None:
+    """Waits until a condition in the page is true."""
+    script = f"""new Promise((done, failed) => {{
+      const began = Date.now(), look = () => {condition} ? done(true)
+        : Date.now() - began > 20000 ? failed(document.body.innerText) : setTimeout(look, 50);
+      look();
+    }})"""
+    assert tab.evaluate(script)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("named", [True, False], ids=["names", "sums"])
+def test_the_texts_of_the_page_are_whole_readable_and_apart(tab: Browser, scheme: str, named: bool) -> None:
+    tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    with serving(Boards(demanding() if named else without_names(demanding())), 60) as (url, _):
+        for width, height in (DESKTOP, PHONE):
+            tab.open(url, width, height)
+            state = tab.evaluate(TEXTS)
+            texts = state["texts"]
+            assert overlaps(texts) == []
+            assert state["width"] <= width
+            assert [each["text"] for each in texts if each["cut"]] == []
+            assert [each["text"] for each in texts if each["pixels"] < LEAST_PIXELS] == []
+            assert [each["text"] for each in texts if each["contrast"] < LEAST_CONTRAST] == []
+            assert (state["title"], state["unlabelled"], state["pictures"]) == ("GPU memory", 0, 2)
+            assert tab.requested == [url]
+            assert (LONGEST in tab.evaluate(SHOWN)) is named
+
+
+def test_the_security_policy_lets_the_page_have_its_own_style(tab: Browser) -> None:
+    with serving(Boards(read(sample())), 60) as (url, _):
+        tab.open(url, *DESKTOP)
+        colours = tab.evaluate("[...document.querySelectorAll('rect')].map(each => getComputedStyle(each).fill)")
+        assert tab.evaluate("getComputedStyle(document.querySelector('main')).maxWidth") == "1100px"
+        assert len({*colours} - {"none", "rgb(0, 0, 0)"}) >= 4
+
+
+def test_a_text_of_a_tenant_runs_no_script(tab: Browser) -> None:
+    with serving(Boards(demanding()), 60) as (url, _):
+        tab.open(url, *DESKTOP)
+        assert tab.evaluate("[document.title, document.scripts.length, document.images.length]") == ["GPU memory", 1, 0]
+        assert HOSTILE in tab.evaluate(SHOWN)
+
+
+def test_the_page_shows_new_numbers_without_being_loaded_again(tab: Browser) -> None:
+    boards = Boards(read(sample()))
+    with serving(boards) as (url, page):
+        tab.open(url, *PHONE)
+        assert "13800 of 14000 MiB held" in tab.evaluate(SHOWN)
+        tab.evaluate("window.loaded = 1")
+        found = sample()
+        del found.lists["/api/v1/pods"][1]
+        boards.board = read(found)
+        page.refresh()
+        until(tab, "document.body.innerText.includes('8800 of 14000 MiB held')")
+        boards.board = AgentError("the API server is away")
+        page.refresh()
+        until(tab, "document.body.innerText.includes('These numbers are old: the API server is away')")
+        assert "8800 of 14000 MiB held" in tab.evaluate(SHOWN)
+        assert tab.evaluate("window.loaded") == 1
+        assert {*tab.requested} == {url}
+
+
+def test_the_page_keeps_its_numbers_while_the_board_is_away(tab: Browser) -> None:
+    boards = Boards(read(sample()))
+    lost = "document.body.innerText.includes('The board does not answer.')"
+    with serving(boards) as (url, _):
+        tab.open(url, *PHONE)
+        assert tab.evaluate(lost) is False
+    until(tab, lost)
+    assert "13800 of 14000 MiB held" in tab.evaluate(SHOWN)
 
 
 def request(url: str, method: str = "GET", path: str | None = None) -> tuple[int, str]:
@@ -49,7 +147,7 @@ def request(url: str, method: str = "GET", path: str | None = None) -> tuple[int
 
 
 def test_only_a_get_of_the_secret_path_is_answered() -> None:
-    with serving(Boards()) as url:
+    with serving(Boards(read(sample())), 60) as (url, _):
         assert request(url, "POST")[0] == 405
         assert [request(url, path=path)[0] for path in ("/", "/secret", "/secret/../", "//", "/favicon.ico")] == [
             404
@@ -57,8 +155,8 @@ def test_only_a_get_of_the_secret_path_is_answered() -> None:
 
 
 def test_many_readers_at_once_cause_one_reading() -> None:
-    boards = Boards()
-    with serving(boards) as url, ThreadPoolExecutor(8) as readers:
+    boards = Boards(read(sample()))
+    with serving(boards, 60) as (url, _), ThreadPoolExecutor(8) as readers:
         found = [*readers.map(lambda _: request(url), range(200))]
     assert {status for status, _ in found} == {200}
     assert boards.readings == 1
@@ -80,3 +178,13 @@ def test_the_plugin_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> N
     calls = (tmp_path / "calls").read_text()
     assert "--context=lab" in calls
     assert not Path(calls.split("=")[1].split(" ")[0]).parent.exists()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_in_the_docs_has_its_whole_page(tab: Browser, name: str) -> None:
+    width, height = PICTURES[name]
+    tab.call("Emulation.setEmulatedMedia", features=[])
+    tab.open((ROOT / "docs" / "pictures" / f"{name}.svg").as_uri(), width, height)
+    assert (
+        0 <= height - tab.evaluate("document.querySelector('main').scrollHeight") < 80
+    )  # The fonts of machines differ.

@@ -12,14 +12,13 @@ from toolchain.cluster.paths import program
 
 
 def environ() -> dict[str, str]:
-    path = os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, "PATH": os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))}
 
 
-def gpumem(kubeconfig: Path, *arguments: str, folder: Path = ROOT) -> "subprocess.CompletedProcess[str]":
+def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={kubeconfig}"],
-        cwd=folder,
+        cwd=ROOT,
         env=environ(),
         capture_output=True,
         text=True,
