@@ -84,9 +84,9 @@ INIT = """examples:
 """
 
 
-def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Returns the parser for all subcommands and their flags. Also returns the parser of each subcommand."""
-    top = kind(
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser for all subcommands and their flags."""
+    top = argparse.ArgumentParser(
         prog="kubectl gpumem",
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
         "show costs.",

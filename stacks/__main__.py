@@ -128,13 +128,10 @@ COMMANDS: Mapping[str, _Command] = {
 }
 
 
-def parser(kind: type[argparse.ArgumentParser] = argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Returns the parser of the command line.
-
-    Each subcommand has its own parser of this type. Options cannot be abbreviated.
-    """
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command line. Options cannot be abbreviated."""
     texts: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
-    top = kind(prog="python -m stacks", description=_ABOUT, epilog=_EXIT_CODES, **texts)
+    top = argparse.ArgumentParser(prog="python -m stacks", description=_ABOUT, epilog=_EXIT_CODES, **texts)
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         examples = "\n".join(f"  python -m stacks {name} {example}" for example in command.examples)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from policy.rules import RULES
 from stacks import schema
-from toolchain.pages import alerts, commands, components, metrics, outputs
+from toolchain.pages import alerts, components, metrics, outputs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,6 @@ def pages(root: Path = ROOT) -> Mapping[Path, str]:
     reference = root / "docs" / "reference"
     made = {
         reference / "alerts.md": alerts.page(root),
-        reference / "commands.md": commands.page(),
         reference / "metrics.md": metrics.page(),
         reference / "outputs.md": outputs.page(root),
     }
