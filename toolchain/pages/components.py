@@ -9,6 +9,7 @@ import pulumi
 from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType
 
 import gpu_tenancy
+from toolchain.pages.markdown import row, table
 
 MARK = "<!-- Below, all is made from the code: make schema -->"
 COMPONENTS: dict[str, type[pulumi.ComponentResource]] = {
@@ -30,35 +31,31 @@ def page(name: str, written: str) -> str:
     component = COMPONENTS[name]
     definition = Analyzer("gpu-tenancy").analyze([component])["component_definitions"][component.__name__]
     inputs = [
-        _row(definition.inputs_mapping[key], each, "no" if each.optional else "yes", "yes" if each.plain else "no")
+        row(
+            f"`{definition.inputs_mapping[key]}`",
+            _kind(each),
+            "no" if each.optional else "yes",
+            "yes" if each.plain else "no",
+            each.description or "",
+        )
         for key, each in definition.inputs.items()
     ]
-    outputs = [_row(definition.outputs_mapping[key], each) for key, each in definition.outputs.items()]
-    made = [
-        MARK,
-        "",
-        _line(definition.description),
-        "",
-        "## Arguments",
-        "",
-        "A plain value: it must be known before the program runs, so it cannot be an Output.",
-        "",
-        "| argument | type | required | plain | meaning |",
-        "|---|---|---|---|---|",
-        *inputs,
-        "",
-        "## Outputs",
-        "",
-        "| output | type | meaning |",
-        "|---|---|---|",
-        *outputs,
-        "",
+    outputs = [
+        row(f"`{definition.outputs_mapping[key]}`", _kind(each), each.description or "")
+        for key, each in definition.outputs.items()
     ]
-    return f"{written.partition(MARK)[0]}{chr(10).join(made)}"
+    return f"""{written.partition(MARK)[0]}{MARK}
 
+{" ".join((definition.description or "").split())}
 
-def _row(name: str, each: PropertyDefinition, *more: str) -> str:
-    return f"| {' | '.join([f'`{name}`', _kind(each), *more, _line(each.description)])} |"
+## Arguments
+
+A plain value: it must be known before the program runs, so it cannot be an Output.
+
+{table(("argument", "type", "required", "plain", "meaning"), inputs)}
+## Outputs
+
+{table(("output", "type", "meaning"), outputs)}"""
 
 
 def _kind(each: PropertyDefinition | None) -> str:
@@ -68,7 +65,3 @@ def _kind(each: PropertyDefinition | None) -> str:
     if each is not None and each.type is PropertyType.ARRAY:
         return f"list of {_kind(each.items)}"
     return _WORDS[each.type] if each is not None and each.type else "any"
-
-
-def _line(text: str | None) -> str:
-    return " ".join((text or "").split())
