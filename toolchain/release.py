@@ -12,11 +12,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from components.base import zipapp
 from gpu_tenancy.plugin.provider import Host
@@ -27,7 +23,7 @@ SITE = ROOT / "build" / "site"
 SUMS, NOTES, KREW = "SHA256SUMS", "notes.md", "gpumem.yaml"
 LANGUAGES = ("nodejs", "go")
 GO_SDK = "example.com/pulumi-gputenancy/sdk/go"
-_DOCKERFILE = ROOT / "toolchain" / "agents.Dockerfile"
+_DOCKERFILE, _KREW = (ROOT / "toolchain" / name for name in ("agents.Dockerfile", "krew.yaml"))
 _REPOSITORY = "OWNER/gpu-tenancy"  # outside of a workflow
 
 
@@ -46,7 +42,7 @@ def build(folder: Path, version: str, site: Path) -> None:
     docs = Path(shutil.copytree(site, folder / f"gpu-tenancy-docs-{version}"))
     made = [template.build(folder), pack.build(folder), docs, image_context(folder, version), *sdks(folder, version)]
     archive, *_ = [_archived(each) for each in (command, *made)]
-    (folder / KREW).write_text(yaml.safe_dump(krew(archive, version), sort_keys=False))
+    (folder / KREW).write_text(krew(archive, version))
     (folder / NOTES).write_text(text)
     sums = [f"{_sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir())]
     (folder / SUMS).write_text("".join(sums))
@@ -89,26 +85,15 @@ def complete(sdk: Path, language: str) -> None:
         file.write_text(re.sub(r'"\./(types/|utilities)', r'"../\1', file.read_text()))
 
 
-def krew(archive: Path, version: str) -> Mapping[str, Any]:
-    """Returns krew's manifest of the plugin. One archive is for all platforms, because it has only Python's source."""
-    page = f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', _REPOSITORY)}"
-    where = {
-        "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]},
-        "uri": f"{page}/releases/download/v{version}/{archive.name}",
-        "sha256": _sha256(archive),
-        "files": [{"from": f"{plugin.NAME}-{version}/*", "to": "."}],
-        "bin": plugin.NAME,
-    }
-    spec = {
-        "version": f"v{version}",
-        "homepage": page,
-        "shortDescription": "Show the use of GPU memory",
-        "description": "Shows the pods on each GPU, the free memory, and the reason why a pod waits.",
-        "caveats": "The plugin needs Python 3.11 or later as python3 on PATH.",
-        "platforms": [where],
-    }
-    api = "krew.googlecontainertools.github.com/v1alpha2"
-    return {"apiVersion": api, "kind": "Plugin", "metadata": {"name": "gpumem"}, "spec": spec}
+def krew(archive: Path, version: str) -> str:
+    """Returns krew's manifest of the plugin."""
+    return _KREW.read_text().format(
+        version=version,
+        page=f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', _REPOSITORY)}",
+        archive=archive.name,
+        sha256=_sha256(archive),
+        program=plugin.NAME,
+    )
 
 
 def notes(changelog: str, version: str) -> str:

@@ -28,8 +28,3 @@ def test_it_says_its_version_and_its_own_environment(tmp_path: Path) -> None:
     declared = yaml.safe_load((made / "PulumiPolicy.yaml").read_text())
     assert (declared["version"], made.name) == (version, f"gpu-tenancy-policy-{version}")
     assert declared["runtime"]["options"]["virtualenv"] == "venv"
-
-
-def test_built_again_it_is_the_same_archive(tmp_path: Path) -> None:
-    (first, second) = (pack.archive(pack.build(tmp_path / name)).read_bytes() for name in ("a", "b"))
-    assert first == second

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from toolchain import release
 
@@ -47,6 +48,6 @@ def test_krew_gets_the_sum_and_the_address_of_the_archive(tmp_path: Path, monkey
     monkeypatch.setenv("GITHUB_REPOSITORY", "acme/gpu-tenancy")
     archive = tmp_path / "kubectl-gpumem-0.2.0.tar.gz"
     archive.write_bytes(b"x")
-    (platform,) = release.krew(archive, "0.2.0")["spec"]["platforms"]
+    (platform,) = yaml.safe_load(release.krew(archive, "0.2.0"))["spec"]["platforms"]
     assert platform["sha256"] == hashlib.sha256(b"x").hexdigest()
     assert platform["uri"] == f"https://github.com/acme/gpu-tenancy/releases/download/v0.2.0/{archive.name}"
