@@ -1,7 +1,6 @@
 """Tests the API client with a server over real TLS."""
 
 import shutil
-import ssl
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +9,7 @@ import pytest
 
 from agents.kube import client as api_module
 from agents.kube.client import Api, ApiError
-from agents.kube.transport import Https, tls_context
-from agents.runtime.errors import AgentError
+from agents.kube.transport import Https
 from tests.support.api_server import ServedOverTls
 from tests.support.fake_cluster import Fault
 
@@ -31,13 +29,6 @@ def test_a_certificate_for_another_host_is_refused(served: ServedOverTls) -> Non
     endpoint = replace(served.endpoint(), host="localhost")
     with pytest.raises(ApiError, match="certificate"):
         Api(endpoint, clock=served.time.clock()).get("/api/v1/nodes")
-
-
-def test_cluster_cas_without_key_identifiers_are_accepted_by_every_python(served: ServedOverTls) -> None:
-    context = tls_context(served.endpoint().ca_file)
-    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.check_hostname
 
 
 def test_a_connection_that_broke_is_made_again(served: ServedOverTls) -> None:
@@ -73,12 +64,6 @@ def test_a_server_that_is_away_is_a_transient_error(served: ServedOverTls) -> No
         client.get("/x")
     assert caught.value.transient
     assert len(served.time.slept) == 3
-
-
-def test_a_missing_ca_names_the_file(served: ServedOverTls) -> None:
-    (served.mount / "ca.crt").unlink()
-    with pytest.raises(AgentError, match=r"serviceaccount/ca\.crt"):
-        served.api()
 
 
 def test_headers_bodies_and_refusals_pass_the_wire(served: ServedOverTls) -> None:

@@ -104,16 +104,3 @@ def test_no_redirect_is_followed(fetch: Fetch, to: bytes, address: str) -> None:
     with pytest.raises(FetchError, match="HTTP 302: Found"):
         fetch(f"http://127.0.0.1:{port}/")
     thread.join()
-
-
-def test_an_error_without_its_whole_text_is_an_error_of_that_server(fetch: Fetch) -> None:
-    port, thread = answer_once(b"HTTP/1.1 500 Broken\r\nTransfer-Encoding: chunked\r\n\r\nnot a chunk")
-    with pytest.raises(FetchError, match=f"http://127.0.0.1:{port}/: "):
-        fetch(f"http://127.0.0.1:{port}/")
-    thread.join()
-
-
-@pytest.mark.parametrize("url", ["http://[bad", "http://\udc80/", "http://x" + "y" * 300 + "/"])
-def test_an_address_that_cannot_be_asked_is_an_error_of_that_server(fetch: Fetch, url: str) -> None:
-    with pytest.raises(FetchError):
-        fetch(url)

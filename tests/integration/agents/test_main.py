@@ -13,12 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.__main__ import main
 from tests.support.api_server import ServedOverTls
 from tests.support.environs import RECONCILE, TTS, WATCHDOG, gates
 from tests.support.fake_cluster import SYSTEM, T4
 from tests.support.fixtures import LOADED_SECONDS
-from tests.support.paths import ROOT
 
 PATIENT = {**RECONCILE, "RUN_SECONDS": "600", "INTERVAL_SECONDS": "300"}
 
@@ -41,17 +39,6 @@ def run(zipapp: Path, agent: str, environ: Mapping[str, str]) -> tuple[int, list
     with started(zipapp, agent, environ) as process:
         output, errors = process.communicate(timeout=60)
     return process.returncode, [json.loads(line) for line in output.splitlines()], errors
-
-
-@pytest.mark.parametrize("argv", [[], ["scheduler"], ["gate", "watchdog"], ["--help"]])
-def test_an_unknown_agent_is_refused_in_one_sentence(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(argv) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == (
-        "name one agent of exporter, extender, gate, guard, reconcile, watchdog, certify "
-        f"(got {' '.join(argv) or 'nothing'})\n"
-    )
 
 
 def test_the_shipped_reconcile_advertises(zipapp: Path, served: ServedOverTls) -> None:
@@ -120,53 +107,6 @@ def test_sigterm_ends_a_run_that_watches(zipapp: Path, served: ServedOverTls) ->
     with started(zipapp, "reconcile", {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}) as process:
         served.cluster.await_watches(3)
         assert stopped(process)[-1]["message"] == "stopped by SIGTERM"
-
-
-def test_sigterm_ends_a_call_that_no_signal_interrupts() -> None:
-    """The call stays in C code for minutes, like getaddrinfo without a name server."""
-    program = """
-import hashlib, importlib.machinery, sys, types
-import agents.__main__
-from agents.runtime.errors import StoppedError
-
-def start(environ, log):
-    try:
-        log.info("starts")
-    except StoppedError:
-        pass  # before the call; as good as in it
-    while True:
-        try:
-            hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
-        except StoppedError:
-            pass
-
-agent = types.ModuleType("agents.reconcile.main")
-agent.__spec__ = importlib.machinery.ModuleSpec("agents.reconcile.main", None)
-agent.start = start
-sys.modules["agents.reconcile.main"] = agent
-sys.exit(agents.__main__.main(["reconcile"]))
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert "starts" in process.stdout.readline()
-        (line,) = stopped(process)
-        assert line["message"] == "stopped by SIGTERM, in the middle of a call"
-
-
-@pytest.mark.parametrize("moment", ["threading.Thread.start", "agents.runtime.log.Log.error"])
-def test_sigterm_ends_a_run_from_the_handlers_first_instruction_to_the_last_line(moment: str) -> None:
-    program = f"""
-import os, signal, sys, unittest.mock
-import agents.__main__
-with unittest.mock.patch({moment!r}, lambda *_: os.kill(os.getpid(), signal.SIGTERM)):
-    sys.exit(agents.__main__.main(["reconcile"]))
-"""
-    call = [sys.executable, "-c", program]
-    ended = subprocess.run(call, cwd=ROOT, env={}, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, "")
-    assert json.loads(ended.stdout)["message"] == "stopped by SIGTERM"
 
 
 def test_the_zipapp_writes_nothing_next_to_itself(zipapp: Path) -> None:

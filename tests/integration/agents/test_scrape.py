@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -50,19 +49,6 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(at_once: int, monkeypa
     assert late == [f"{url}: no complete answer within 0.5 s" for url in silent]
 
 
-def test_time_that_the_caller_needs_for_one_page_does_not_count_for_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.5)
-    with exporter(PAGE) as first, exporter(PAGE) as second:
-        results = scrape([first, second, "http://127.0.0.1:1/", "http://nobody/"])
-        pages = {}
-        for url, page in results:
-            pages[url] = page
-            time.sleep(0.6)
-    assert (pages[first], pages[second]) == (b"page\n", b"page\n")
-
-
 def test_an_exporter_is_asked_only_when_its_scrape_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scraping, "AT_ONCE", 2)
     taken = []
@@ -82,13 +68,6 @@ def test_only_an_ip_address_is_asked_because_a_lookup_of_a_name_would_block() ->
     ((_, page),) = scrape(["http://localhost:1/metrics"])
     assert isinstance(page, Unjudged)
     assert "Name or service not known" in page.why
-
-
-def test_an_ipv6_address_is_asked() -> None:
-    if not socket.has_ipv6:
-        pytest.skip("this machine has no IPv6")
-    with exporter(PAGE, "::1") as url:
-        assert dict(scrape([url])) == {url: b"page\n"}
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,6 @@ import pytest
 
 from agents.kube import watch
 from agents.kube.client import ApiError
-from agents.kube.nodes import NODES
-from agents.kube.watch import Watch
-from agents.runtime.clock import Clock
 from tests.support.api_server import ServedOverTls
 from tests.support.informing import watched
 
@@ -29,14 +26,6 @@ def test_an_event_beyond_the_bound_is_refused(served: ServedOverTls, monkeypatch
             next(events)
 
 
-def test_requests_go_on_next_to_a_watch(served: ServedOverTls) -> None:
-    served.cluster.objects["/x"] = {}
-    api = served.api(clock=Clock())
-    served.cluster.watches_last = True
-    with Watch(api, NODES, clock=Clock(), resource_version="1", seconds=20):
-        assert api.get("/x") == {}
-
-
 def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
     served: ServedOverTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,9 +42,3 @@ def test_another_thread_stops_a_watch_that_is_being_read(served: ServedOverTls) 
         threading.Timer(0.1, events.stop).start()
         assert list(events) == []
     assert time.monotonic() - began < 10
-
-
-def test_a_server_that_is_away_is_no_answer(served: ServedOverTls) -> None:
-    served.port = 1
-    with pytest.raises(ApiError, match="NoAnswer"):
-        watched(served)

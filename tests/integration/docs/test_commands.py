@@ -5,10 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
-import threading
 from contextlib import suppress
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,11 +17,6 @@ from toolchain.cluster.paths import TOOLCHAIN
 CLONE = "git clone <this repository> gpu-tenancy\n"
 INSTALLED = ("bin", "charts", "pulumi-home")
 CACHE = {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip")}
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -99,26 +91,3 @@ def end_hosts(home: Path) -> None:
         with suppress(OSError):
             if f"HOME={home}".encode() in (process / "environ").read_bytes().split(b"\0"):
                 os.kill(int(process.name), signal.SIGTERM)
-
-
-def test_a_package_index_may_have_the_wheel_instead_of_the_template(empty: Workspace) -> None:
-    """The index is a folder with the package's name, served by HTTP, as PEP 503 has it."""
-    build, places, (enter, new, _, preview), _ = (
-        block if "pulumi new" not in block else block.splitlines(keepends=True)
-        for block in commands("docs/reference/package/README.md")
-    )
-    index = empty.folder.parent / "index"
-    serve = partial(Quiet, directory=str(index))
-    with ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        publish = (
-            f"mkdir -p {index}/gpu-tenancy\n"
-            f"mv gpu-tenancy/dist/gpu-tenancy-template-*/*.whl {index}/gpu-tenancy/\n"
-            "echo gpu-tenancy==0.1.0 > $(echo gpu-tenancy/dist/gpu-tenancy-template-*/)requirements.txt\n"
-        )
-        url = f"http://127.0.0.1:{server.server_address[1]}/"
-        preview = preview.replace("dist/gpu-tenancy-policy-*/", "policy")
-        outcome = type_in(empty, build, places, publish, enter, new, preview, PIP_EXTRA_INDEX_URL=url)
-        server.shutdown()
-    assert outcome.code == 0, outcome.text
-    assert "✅ gpu-tenancy" in outcome.text

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gpumem import cli, history, report
-from gpumem.prometheus import HistoryError, Prometheus
+from gpumem.prometheus import Prometheus
 from gpumem.proposal import UseSample
 from tests.support.kubectl import LEDGER_OF_PROD
 from tests.support.paths import ROOT
@@ -103,15 +103,3 @@ def test_a_long_history_comes_in_several_answers(address: str) -> None:
     assert len(parts) == 2
     assert times == [start + 60 * n for n in range(10 * 1440 + 1)]
     assert [series.values[0][1] for series in server.at("vector(7)", NOW)] == [7]
-
-
-def test_what_prometheus_refuses_is_one_sentence(address: str) -> None:
-    with pytest.raises(HistoryError, match=r"HTTP Error 400: Bad Request: .*parse error"):
-        Prometheus(address).at("sum(", NOW)
-    with pytest.raises(HistoryError, match=r"^http://127\.0\.0\.1:9: "):
-        history.read("http://127.0.0.1:9", LEDGER_OF_PROD, days=1, now=NOW)
-
-
-def test_a_prometheus_without_exporters_reports_it(address: str) -> None:
-    found = history.read(address, LEDGER_OF_PROD, days=1, now=NOW - 30 * 86_400)
-    assert found.unknown == (f"{address} has no {TOTAL} of these days: nothing was measured",)

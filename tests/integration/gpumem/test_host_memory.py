@@ -3,14 +3,12 @@
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from gpumem import cli, host_memory
-from gpumem.prometheus import HistoryError
 from tenancy.host_memory.history import UsageSample
-from tests.support.memory_pools import INFERENCE, NODE_4
+from tests.support.memory_pools import NODE_4
 from tests.support.remembering import prometheus
 
 
@@ -67,13 +65,3 @@ def test_prods_report_is_drawn_from_a_real_prometheus(remembering: str, capsys: 
     text = capsys.readouterr().out
     assert "together at most 29900 of 62464 MiB" in text
     assert re.search(r"^inference +5000 +5120 +20000 +20480 +250\.0 +1024$", text, re.MULTILINE)
-
-
-def test_a_real_prometheus_reports_why_it_refuses(remembering: str) -> None:
-    with pytest.raises(HistoryError, match=r"HTTP Error 400: Bad Request: .*parse error"):
-        host_memory.read(remembering, [replace(NODE_4, workloads=(replace(INFERENCE, tenant='"'),))], days=1)
-
-
-def test_a_prometheus_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(HistoryError, match=r"^http://127\.0\.0\.1:"):
-        read("http://127.0.0.1:9")

@@ -16,8 +16,7 @@ import yaml
 
 from gpu_tenancy.plugin.provider import Host
 from stacks.platform import pod_stanzas
-from stacks.schema import settings_schema
-from stacks.settings import StackSettings, load_file
+from stacks.settings import load_file
 from tests.support.deployed import import_platform
 from tests.support.paths import ROOT
 from tests.support.prod import PROD
@@ -127,24 +126,6 @@ def sdk(space: Workspace, plugin: Installed, language: str, into: Path) -> Path:
     return into / language
 
 
-@pytest.mark.parametrize("component", ["Platform", "Seat", "SeatedDeployment", "Queue"])
-def test_the_schema_says_of_each_argument_and_output_what_it_is(plugin: Installed, component: str) -> None:
-    described = plugin.component(component)
-    assert described["description"]
-    properties = {**described["inputProperties"], **described["properties"]}
-    assert {name for name, each in properties.items() if not each.get("description")} == set()
-
-
-def test_the_schema_says_which_arguments_are_required_and_of_what_type(plugin: Installed) -> None:
-    platform, seated = plugin.component("Platform"), plugin.component("SeatedDeployment")
-    assert "requiredInputs" not in platform
-    typed = {"$ref": "#/types/gputenancy:index:Settings", "plain": True}
-    assert platform["inputProperties"]["settings"].items() >= typed.items()
-    assert seated["requiredInputs"] == ["image"]
-    types = {name: each["type"] for name, each in seated["inputProperties"].items()}
-    assert (types["image"], types["replicas"], types["pod"]) == ("string", "integer", "object")
-
-
 def test_a_platform_and_an_application_in_yaml_pass_the_gate(space: Workspace, plugin: Installed) -> None:
     needs("yaml")
     outcome = space.preview(project=example(space, plugin, "yaml"), stack="dev")
@@ -163,16 +144,6 @@ def test_settings_in_yaml_that_are_wrong_are_refused_in_the_settings_words(space
     assert "gputenancy:index:Platform resource 'platform' has a problem: Platform platform is refused:" in outcome.text
     assert "residents.photo-search.gpumem_mib: must be at least 1 (got 0)" in outcome.text
     assert "File " not in outcome.text
-
-
-def test_yaml_refuses_a_misspelled_key(space: Workspace, plugin: Installed) -> None:
-    needs("yaml")
-    project = example(space, plugin, "yaml")
-    file = project / "Pulumi.yaml"
-    file.write_text(file.read_text().replace("gpumem_mib: 4096", "gpumem: 4096"))
-    outcome = space.preview(project=project, stack="dev")
-    assert outcome.code != 0
-    assert "Existing properties are: gpumem_mib, pool, tenant" in outcome.text
 
 
 def test_an_application_in_typescript_reads_its_seat_from_the_platforms_stack(
@@ -278,30 +249,6 @@ def python(space: Workspace, settings: Any) -> Path:
     (project / "Pulumi.yaml").write_text(yaml.safe_dump({"runtime": runtime}))
     (project / "__main__.py").write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{PYTHON % repr(settings)}")
     return project
-
-
-def test_typescript_accepts_prods_settings_and_refuses_what_the_model_refuses(
-    space: Workspace, described: Installed
-) -> None:
-    project = typescript(space, described)
-    prod = {name.partition(":")[2]: part for name, part in yaml.safe_load(PROD.read_text())["config"].items()}
-    program, fields = project / "index.ts", settings_schema()["$defs"]["PoolSpec"]["required"]
-    program.write_text(TYPESCRIPT % json.dumps({name: prod[name] for name in StackSettings.model_fields & prod.keys()}))
-    outcome = compiled(space, project, ".")
-    assert outcome.code == 0, outcome.text
-    (name, pool), *_ = prod["pools"].items()
-    for mistake, line in {
-        "memory_mb": """'"memory_mb"' does not exist in type 'PoolSpecArgs'""",
-        "nodes": "Type 'string' is not assignable to type 'number'",
-        "sharing": """Type '"1"' is not assignable to type 'Sharing | undefined'""",
-    }.items():
-        program.write_text(TYPESCRIPT % json.dumps({**prod, "pools": {name: {**pool, mistake: "1"}}}))
-        outcome = compiled(space, project, ".")
-        assert outcome.code != 0
-        assert line in outcome.text
-    for field in fields:
-        program.write_text(TYPESCRIPT % json.dumps({"pools": {name: {k: v for k, v in pool.items() if k != field}}}))
-        assert f"Property '{field}' is missing in type" in compiled(space, project, ".").text
 
 
 def test_go_accepts_the_example_and_refuses_a_misspelled_key(space: Workspace, described: Installed) -> None:

@@ -69,29 +69,6 @@ def test_a_wrong_number_ends_with_the_sentence_that_says_what_to_change(clone: W
     assert full.text.count(" create") > 150
 
 
-def test_a_preview_whose_policy_pack_is_softened_or_narrowed_is_refused_before_it_starts(clone: Workspace) -> None:
-    outcome = make(clone, "preview", "ARGS=--exclude '**'", PULUMI_OPTION_POLICY_PACK_CONFIG="x.json")
-    assert outcome.code != 0
-    assert (
-        "--exclude: the policy pack judges a stack as a whole; leave it out\n"
-        "PULUMI_OPTION_POLICY_PACK_CONFIG in the environment: it can switch the policy pack off; leave it out\n"
-    ) in outcome.text
-
-
-def test_a_program_that_fails_ends_with_its_traceback(clone: Workspace) -> None:
-    program = clone.folder / "clone" / "__main__.py"
-    right = program.read_text()
-    program.write_text(right + 'raise ValueError("boom")\n')
-    try:
-        outcome = make(clone, "preview")
-    finally:
-        program.write_text(right)
-    assert outcome.code != 0
-    *_, reason, last = outcome.text.splitlines()
-    assert reason == "   ValueError: boom"
-    assert last.startswith("make: *** ")
-
-
 def test_a_stack_of_ones_own_is_three_lines(clone: Workspace) -> None:
     assert make(clone, "new-stack", "STACK=lab").code == 0
     outcome = make(clone, "preview", "STACK=lab")
@@ -103,8 +80,3 @@ def test_up_without_a_cluster_changes_nothing_and_reports_why(clone: Workspace) 
     assert outcome.code != 0
     assert "no cluster: context gone at https://127.0.0.1:1 does not answer (Connection refused)" in outcome.text
     assert "create" not in outcome.text
-
-
-def test_the_clone_is_as_clean_as_before(clone: Workspace) -> None:
-    status = clone.run("git", "status", "--porcelain", cwd=clone.folder / "clone").text
-    assert status.strip() in ("", "?? Pulumi.lab.yaml")

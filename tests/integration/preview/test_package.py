@@ -16,7 +16,6 @@ from tests.support.deployed import import_platform
 from tests.support.paths import ROOT
 from tests.support.prod import PROD
 from tests.support.workspace import Workspace
-from toolchain import wheel
 
 ARCHIVES = """
 import hashlib
@@ -85,11 +84,6 @@ def test_it_brings_the_agents_of_the_checkout_to_the_byte(installed: Environment
     ours = [zipapp.build(), zipapp.build_for_nodes()]
     lines = [f"{built.config_map} {hashlib.sha256(built.content).hexdigest()}" for built in ours]
     assert run(str(installed.python), "-c", ARCHIVES, cwd=tmp_path).splitlines() == lines
-
-
-def test_it_has_one_import_name(installed: Environment) -> None:
-    (top,) = installed.folder.glob("lib/*/site-packages/gpu_tenancy-*.dist-info/top_level.txt")
-    assert top.read_text().split() == [wheel.NAME]
 
 
 STARTED = """

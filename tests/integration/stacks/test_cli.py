@@ -37,13 +37,6 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_chart_of_prod_is_printed_without_colour_into_a_pipe() -> None:
-    done = run("chart", "--stack", "prod")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "t4: 13336 of 14000 MiB promised, 664 free" in done.stdout
-    assert "\x1b" not in done.stdout
-
-
 def test_the_ledger_of_a_stack_is_a_configuration_of_the_policy_pack() -> None:
     done = run("ledger", "--stack", "prod")
     assert (done.returncode, done.stderr) == (0, "")
@@ -51,18 +44,6 @@ def test_the_ledger_of_a_stack_is_a_configuration_of_the_policy_pack() -> None:
     assert Ledger.from_data(configured["ledger"], ignored=[]) == load_file(ROOT / "Pulumi.prod.yaml").ledger()
     assert configured["stack"] == "gpu-tenancy/prod"
     assert [*configured["memory_pools"]]
-
-
-def test_a_terminal_without_block_characters_gets_the_chart_all_the_same() -> None:
-    done = run("chart", "--stack", "prod", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "?llama-swap 5000" in done.stdout
-
-
-def test_output_can_be_cut_short_by_its_reader() -> None:
-    command = f"{sys.executable} -m stacks chart --stack prod | head -n 1"
-    done = subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
 @pytest.fixture
@@ -153,11 +134,6 @@ def test_what_is_refused_does_not_start_pulumi(command: str, project: Path, caps
     assert main([command, "--stack", "prod"], project) == 1
     assert capsys.readouterr().err == "gpu-tenancy:residents.llama-swap.gpumem_mib: must be at least 1 (got 0)\n"
     assert calls(project) == []
-
-
-def test_without_pulumi_it_reports_how_to_get_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["preview", "--stack", "prod"], project) == 1
-    assert capsys.readouterr().err.endswith("pulumi is not there; run make toolchain\n")
 
 
 ACCEPTED = "\n".join(
@@ -384,9 +360,3 @@ def test_what_a_killed_run_left_torn_is_removed_before_pulumi_reads_the_state(
     engine(project, "exit 0", f"[ ! -e {torn} ]")
     assert main(["recover", "--stack", "prod"], project) == 0
     assert capsys.readouterr().out == "prod: unlocked\n"
-
-
-def test_what_pulumi_complains_of_is_shown(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    engine(project, "exit 0", "echo error: incorrect passphrase >&2; exit 255")
-    assert main(["recover", "--stack", "prod"], project) == 1
-    assert capsys.readouterr() == ("", "error: incorrect passphrase\n")

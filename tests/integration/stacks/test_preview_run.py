@@ -42,16 +42,6 @@ def test_the_events_come_by_stdout_and_everything_else_by_stderr(tmp_path: Path)
     assert 0 < ended.seconds < PATIENCE_SECONDS
 
 
-def test_it_runs_in_the_projects_folder_without_input(tmp_path: Path) -> None:
-    ended = quietly(tmp_path, "pwd >&2; cat >&2")
-    assert ended.stderr == f"{tmp_path}\n"
-
-
-def test_much_on_stderr_does_not_stop_it(tmp_path: Path) -> None:
-    ended = quietly(tmp_path, "head -c 1000000 /dev/zero | tr '\\0' x >&2; emit")
-    assert (len(ended.stderr), ended.exit_code) == (1_000_000, 0)
-
-
 def test_a_killed_pulumi_has_the_shells_code(tmp_path: Path) -> None:
     assert quietly(tmp_path, "emit; kill -KILL $$").exit_code == 137
 
@@ -66,14 +56,6 @@ def test_pulumis_own_display_goes_to_the_terminal_and_its_events_to_a_file(
     assert err == "oh\n"
     assert (ended.code, ended.displayed, ended.events.succeeded) == (3, True, True)
     assert not Path(out.split()[-1]).exists()
-
-
-@pytest.mark.parametrize(
-    ("argument", "wanted"),
-    [("--diff", True), ("--diff=true", True), ("-j", True), ("--show-sames", True), ("--different", False)],
-)
-def test_an_argument_about_the_display_asks_for_pulumis_own(argument: str, wanted: bool) -> None:
-    assert run.wants_pulumis_display([*GATE, argument]) is wanted
 
 
 def test_ctrl_c_in_pulumis_own_display_is_an_interruption(tmp_path: Path) -> None:
@@ -153,7 +135,3 @@ def test_a_command_that_is_in_vain_is_cancelled_once_and_ends_by_itself(
     assert run.run_attended(pulumi, "up", is_vain=is_vain) == 4
     assert (asked[-1], sum(asked)) == (True, 1)
     assert capfd.readouterr().err == "INT\n"
-
-
-def test_a_command_that_is_not_in_vain_ends_with_its_own_code(tmp_path: Path) -> None:
-    assert run.run_attended(engine(tmp_path, "sleep 1.5; exit 3"), "up", is_vain=lambda: False) == 3

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from pydantic import ValidationError
 
@@ -11,7 +9,6 @@ from components.host_memory import (
     pod_fragments,
     tenants_by_priority,
 )
-from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPools
 from tests.support.engine import Graph
 from tests.support.given import SYSTEM, declared
@@ -98,13 +95,6 @@ def test_numbers_that_contradict_each_other_are_refused(case: str) -> None:
 def test_a_threshold_that_the_machine_does_not_hold_back_is_refused() -> None:
     with pytest.raises(ValidationError, match="and allocatable_mib 62400 must be at most memory_mib 62464 together"):
         pool(allocatable_mib=62400)
-
-
-def test_the_pools_are_written_for_the_policy_pack(graph: Graph) -> None:
-    written = graph.one("ConfigMap").inputs
-    assert written["metadata"]["namespace"] == SYSTEM
-    data = json.loads(written["data"][names.HOST_MEMORY_POOLS_KEY])
-    assert HostMemoryPools.from_data(data) == host_memory_pools({"node-4": POOL})
 
 
 def test_a_tenants_quota_sums_over_its_workloads_and_pools() -> None:

@@ -8,7 +8,7 @@ from components.base.manifest import component_type
 from components.queues.clusters import manager_account
 from components.queues.component import LocalQueues, LocalQueuesArgs, Queues, QueuesArgs
 from components.queues.objects import cluster_queue
-from components.queues.spec import ClusterQueueSpec, QueuesSpec, admissible_by_tenant, tenants_of
+from components.queues.spec import ClusterQueueSpec, QueuesSpec, admissible_by_tenant
 from tenancy.frameworks import FrameworkName
 from tests.support.engine import Graph, build
 
@@ -60,31 +60,6 @@ def graph() -> Graph:
 
 def body(graph: Graph, kind: str, name: str) -> Any:
     return graph.one(kind, name).inputs["spec"]
-
-
-def test_a_flavor_names_the_nodes_of_its_pool(graph: Graph) -> None:
-    """A Job could otherwise run on a device of another pool."""
-    assert body(graph, "ResourceFlavor", "queues-flavor-any")["nodeLabels"] == {"pool": "batch"}
-    assert body(graph, "ResourceFlavor", "queues-flavor-l4")["nodeLabels"] == {"pool": "l4", "gpu": "l4"}
-
-
-def test_several_flavors_are_tried_by_name_with_canonical_quotas(graph: Graph) -> None:
-    two = body(graph, "ClusterQueue", "queues-cluster-two")
-    assert two["flavorFungibility"] == {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
-    assert (two["cohortName"], two["queueingStrategy"]) == ("lab", "StrictFIFO")
-    assert two["preemption"] == {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}
-    (group,) = two["resourceGroups"]
-    assert group["coveredResources"] == [GPUMEM, GPU]
-    anything, l4 = group["flavors"]
-    assert (anything["name"], l4["name"]) == ("any", "l4")
-    assert l4["resources"] == [
-        {"name": GPUMEM, "nominalQuota": "24576", "borrowingLimit": "1k"},
-        {"name": GPU, "nominalQuota": "4", "borrowingLimit": "0"},
-    ]
-    assert anything["resources"] == [
-        {"name": GPUMEM, "nominalQuota": "3k", "borrowingLimit": "0"},
-        {"name": GPU, "nominalQuota": "1", "borrowingLimit": "2", "lendingLimit": "0"},
-    ]
 
 
 def test_flavors_with_the_same_resources_are_a_resource_group() -> None:
@@ -209,19 +184,6 @@ def test_the_quota_of_worker_clusters_counts_here_only_for_pods(frameworks: list
     assert admissible_by_tenant(queues, GPU)["team-b"] == most
 
 
-def test_flavors_without_an_order_go_by_name() -> None:
-    """Pulumi's engine sorts the keys of maps, but a file keeps their order."""
-    quotas = {"t4": {GPU: {"nominal": 1}}, "l4": {GPU: {"nominal": 1}}}
-    manifest = cluster_queue("q", ClusterQueueSpec.model_validate({"quotas": quotas}), ["a"])
-    assert [f["name"] for f in manifest["spec"]["resourceGroups"][0]["flavors"]] == ["l4", "t4"]
-
-
-def test_a_queue_without_tenants_selects_no_namespace(graph: Graph) -> None:
-    assert body(graph, "ClusterQueue", "queues-cluster-idle")["namespaceSelector"] == {
-        "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}]
-    }
-
-
 def test_a_local_queue_moves_by_replacement(graph: Graph) -> None:
     queue = graph.one("LocalQueue", "local-queues-a-two")
     assert list(queue.request.replaceOnChanges) == ["spec.clusterQueue"]
@@ -237,10 +199,6 @@ def test_each_object_waits_for_what_it_names(graph: Graph) -> None:
     ):
         assert graph.depends_on(queue, graph.one(kind, name))
     assert graph.depends_on(graph.one("LocalQueue", "local-queues-a-two"), queue)
-
-
-def test_who_may_use_a_queue_follows_from_the_local_queues() -> None:
-    assert tenants_of(spec()) == {"one": {"team-a", "team-b"}, "two": {"team-a"}, "idle": set()}
 
 
 def test_what_a_tenant_may_be_handed_adds_up_over_its_queues_once_each() -> None:

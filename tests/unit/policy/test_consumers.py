@@ -14,39 +14,15 @@ NO_LEDGER = (
     "ledger: Deployment llama-swap/llama-swap: cannot be proven: no ledger; write `pulumi stack output --json ledger` "
     "of the platform to a file and pass it as --policy-pack-config"
 )
-SPELLINGS = [5000, 5000.0, "5000", "5k", "5e3", "5E3", "5000.0", "+5000", "5000000m", "4.8828125Ki", "0.005M"]
 
 
 def test_a_workload_within_its_seat_passes() -> None:
     assert judge(consumer(), CONFIG) == []
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_budget_counts_in_every_spelling(spelling: object) -> None:
-    assert judge(consumer(spelling), CONFIG) == []
-    smaller = {"ledger": graphs.seat("llama-swap", gpumem_mib=4999).to_data()}
-    assert judge(consumer(spelling), smaller) == [
-        "seats: Deployment llama-swap/llama-swap: a pod asks for 5000 MiB, its seat has 4999; lower its limits or "
-        "raise residents.llama-swap.gpumem_mib"
-    ]
-
-
-def test_binary_suffixes_are_not_mistaken_for_decimal_ones() -> None:
-    assert judge(consumer("5Ki"), CONFIG) == [
-        "seats: Deployment llama-swap/llama-swap: a pod asks for 5120 MiB, its seat has 5000; lower its limits or "
-        "raise residents.llama-swap.gpumem_mib"
-    ]
-
-
 def test_without_any_ledger_nothing_can_be_proven() -> None:
     assert judge(consumer()) == [NO_LEDGER]
     assert judge(consumer(), {}) == [NO_LEDGER]
-
-
-def test_without_a_ledger_every_domain_counts() -> None:
-    program = consumer()
-    put(program["llama-swap"], "spec.template", graphs.pod(1, "example.com/gpumem"))
-    assert judge(program) == [NO_LEDGER]
 
 
 def test_a_program_without_gpumem_needs_no_ledger() -> None:
@@ -201,11 +177,6 @@ def test_a_bare_pod_counts() -> None:
     assert graphs.rules_of(judge({"pod": pod}, CONFIG)) == {"seats"}
 
 
-def test_the_items_of_a_list_are_judged_one_by_one() -> None:
-    listed = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [consumer(5001)["llama-swap"]]}
-    assert graphs.rules_of(judge({"list": listed}, CONFIG)) == {"seats"}
-
-
 @pytest.mark.parametrize(("written", "meant"), [("3Gi", 3072), ("3072Mi", 3072), ("5000M", 4768)])
 def test_a_unit_is_one_line_with_the_number_that_was_meant(written: str, meant: int) -> None:
     program = graphs.platform()
@@ -219,19 +190,6 @@ def with_image(image: str, program: graphs.Program) -> graphs.Program:
     (workload,) = program.values()
     put(workload, "spec.template.spec.containers.0.image", image)
     return program
-
-
-@pytest.mark.parametrize(
-    "image", ["postgres:17.2", "docker.io/library/postgres:v17.2-alpine", "a/b:1.2.3", "a:2024.10.1"]
-)
-def test_a_full_version_has_two_or_three_numbers(image: str) -> None:
-    assert judge(with_image(image, consumer()), CONFIG) == []
-
-
-@pytest.mark.parametrize("image", ["postgres:17", "postgres", "postgres:latest", "postgres:alpine3.20"])
-def test_one_number_is_no_full_version(image: str) -> None:
-    (line,) = judge(with_image(image, consumer()), CONFIG)
-    assert line.startswith(f"images: image {image} is not pinned; ")
 
 
 def without_gpus() -> graphs.Program:

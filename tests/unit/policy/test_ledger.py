@@ -151,11 +151,3 @@ def test_a_workload_that_may_land_on_two_pools_is_refused() -> None:
     for resident in LEDGER.seats:
         put(program[resident.name], "spec.template.spec.nodeSelector", {"gpu": "t4"})
     assert judge(program) == []
-
-
-def test_more_than_4000_seats_are_tried_in_other_orders_too() -> None:
-    sizes = [14_000] * 4000 + [5000, 5000, 4000, 8000, 3000, 3000]
-    full = replace(LEDGER.pools[0], nodes=4002, floor_mib=0)
-    seats = tuple(a_seat(f"s{number}", mib) for number, mib in enumerate(sizes))
-    graph = platform(replace(LEDGER, pools=(full, *LEDGER.pools[1:]), seats=seats))
-    assert not [line for line in judge(graph) if line.startswith("placement")]

@@ -1,6 +1,5 @@
 """Runs the commands of `python -m stacks` in the process of the test."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,16 +8,6 @@ from stacks.__main__ import COMMANDS, main
 from stacks.commands import EXAMPLE
 from tests.support.paths import ROOT
 from tests.support.project import change
-
-
-@pytest.mark.parametrize("command", [*COMMANDS, ""])
-def test_each_command_has_help_with_examples_and_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main([command, "--help"] if command else ["--help"])
-    text = capsys.readouterr().out
-    assert left.value.code == 0
-    assert "exit codes:\n  0    done\n" in text
-    assert f"\n  python -m stacks {command} " in text or not command
 
 
 @pytest.mark.parametrize(
@@ -51,20 +40,6 @@ def test_a_stack_without_a_file_is_a_sentence(command: str, project: Path, capsy
         capsys.readouterr().err
         == f"{project}/Pulumi.staging.yaml is not there; begin with make new-stack STACK=staging\n"
     )
-
-
-@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
-def test_a_terminal_gets_colour_unless_it_wants_none(
-    no_colour: str,
-    coloured: bool,
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("NO_COLOR", no_colour)
-    assert main(["chart", "--stack", "prod"], project) == 0
-    assert ("\x1b[" in capsys.readouterr().out) is coloured
 
 
 def test_the_schemas_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

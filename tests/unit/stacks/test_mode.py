@@ -6,11 +6,10 @@ import pytest
 
 from stacks import platform, settings
 from tenancy import names, policy_names
-from tenancy.drawing.chart import seating_chart
 from tests.support.engine import Graph, build
 from tests.support.given import environment, rights
 from tests.support.graphs import judge
-from tests.support.prod import Change, Raw, declared, put, raw, refusal
+from tests.support.prod import Change, Raw, declared, put, raw
 
 # These admission policies deny requests even if the stack observes.
 OF_PROD = {name for name in policy_names.GUARDS if "seat" not in name}
@@ -71,10 +70,6 @@ def test_watchdog_and_gate_only_report_and_have_no_right_to_act_though_they_are_
     assert not [found for found in observing.all("DaemonSet") if names.GUARD in found.name]
 
 
-def test_reconcile_advertises_while_the_stack_observes(observing: Graph) -> None:
-    assert "DRY_RUN" not in environment(dict(observing.one("CronJob", "capacity-cron-job").inputs))
-
-
 @pytest.mark.parametrize(
     ("changes", "observed"),
     [
@@ -95,11 +90,6 @@ def test_a_part_that_enforces_acts_in_a_stack_that_observes() -> None:
     assert set(map(tuple, actions(graph).values())) == {("Deny",)}
     assert environment(dict(graph.one("CronJob", "watchdog-cron-job").inputs))["DRY_RUN"] == "false"
     assert [q.inputs["metadata"]["namespace"] for q in graph.all("ResourceQuota") if "quota" in q.name][:1] == ["tts"]
-
-
-def test_without_the_key_a_stack_enforces() -> None:
-    assert settings.parse(raw()).observes == ()
-    assert refusal(put("mode", "watch")) != []
 
 
 def test_the_policy_pack_accepts_a_stack_that_observes_and_still_judges_its_sums() -> None:
@@ -125,9 +115,3 @@ def test_the_policy_pack_refuses_caps_that_nothing_would_set() -> None:
     (reported,) = judge(declared(changed(*capped)))
     assert "write admission.mode: enforce" in reported
     assert judge(declared(changed(*capped, put("admission mode", "enforce")))) == []
-
-
-def test_the_chart_of_a_stack_that_observes_names_the_parts() -> None:
-    chart = seating_chart(settings.parse(changed(put("admission mode", "enforce"))).ledger())
-    assert "this stack observes: watchdog, gate, tenants, memory_pools only report" in " ".join(chart.split())
-    assert "observes" not in seating_chart(settings.parse(raw()).ledger())

@@ -8,7 +8,6 @@ import pytest
 
 from components.kueue import Chart
 from stacks import platform, settings
-from tenancy.ledger import Ledger
 from tests.support.engine import Graph, Recorded, build
 from tests.support.given import environment
 from tests.support.prod import ROOT, Change, drop, put, raw
@@ -145,32 +144,6 @@ def test_policies_come_after_the_classes_they_stamp_and_the_budgets_they_ask_for
                 assert prod.depends_on(binding, prod.one("PriorityClass", "priorities-gpu-workload"))
 
 
-def test_the_ledger_of_the_outputs_is_that_of_the_settings(prod: Graph) -> None:
-    assert Ledger.from_data(prod.exports["ledger"]["gpu-tenancy"]["ledger"]) == settings.parse(raw()).ledger()
-
-
-def test_without_the_extender_a_seats_container_asks_the_device_plugin_for_a_turn() -> None:
-    stanza = graph_of(changed(drop("scheduler"))).exports["residents"]["immich-ml"]
-    budget = {"viktorbarzin.me/gpumem": "3k", "nvidia.com/gpu": "1"}
-    assert stanza["resources"] == {"limits": budget, "requests": budget}
-
-
-# The components that are missing without this part.
-GONE = {
-    "tenants": {"Tenant", "Gate", "Queues", "LocalQueues", "Memory", "Guard"},
-    "priorities": {"Priorities", "Admission", "Scheduler", "Memory", "Guard"},
-    "admission": {"Admission", "Scheduler", "Memory", "Guard"},
-    "kueue": {"Kueue"},
-    "queues": {"Queues", "LocalQueues"},
-    "watchdog": {"Watchdog"},
-    "on_demand": {"Gate"},
-    "alerts": {"Alerts"},
-    "exporter": {"Exporter", "Watchdog", "Gate", "Scheduler", "Alerts"},
-    "scheduler": {"Scheduler"},
-    "residents": set(),
-    "unbudgeted": set(),
-    "memory_pools": {"Memory", "Guard"},
-}
 # The keys that need this part.
 GOES_ALONG = {
     "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
@@ -178,12 +151,6 @@ GOES_ALONG = {
     "admission": ("scheduler", "memory_pools"),
     "exporter": ("watchdog", "gate", "on_demand", "scheduler", "alerts"),
 }
-
-
-@pytest.mark.parametrize("part", GONE)
-def test_a_part_that_is_left_out_is_not_declared(prod: Graph, part: str) -> None:
-    graph = graph_of(changed(drop(part), *(drop(other) for other in GOES_ALONG.get(part, ()))))
-    assert components(prod) - components(graph) == GONE[part]
 
 
 def test_the_guard_has_its_code_where_nothing_is_measured() -> None:
@@ -211,20 +178,11 @@ def test_the_smallest_stack_is_its_ledger() -> None:
     assert graph.exports["residents"] == {}
 
 
-def test_alerts_watch_the_agents_that_are_there() -> None:
-    graph = graph_of(changed(drop("watchdog"), drop("gate"), drop("on_demand")))
-    assert graph.one("Alerts").inputs["cronJobs"] == ["gpumem-reconcile"]
-
-
 def pinned(root: Path, version: str) -> Path:
     chart = root / ".toolchain" / "charts" / "kueue"
     chart.mkdir(parents=True)
     (chart / "Chart.yaml").write_text(f"apiVersion: v2\nname: kueue\nversion: {version}\n")
     return root
-
-
-def test_the_chart_is_the_pinned_copy_by_a_path_that_is_the_same_everywhere(tmp_path: Path) -> None:
-    assert platform.kueue_chart("0.19.2", pinned(tmp_path, "0.19.2")) == Chart(address="./.toolchain/charts/kueue")
 
 
 def test_another_version_comes_from_the_registry_and_is_said_to(
@@ -259,12 +217,6 @@ def test_devices_are_published_for_who_places_or_advertises_by_them(
     graph = graph_of(changed(change, put("pools t4 source", source)))
     exporter = graph.one("DaemonSet", "exporter-daemon-set")
     assert environment(dict(exporter.inputs))["PUBLISH_DEVICES"] == published
-
-
-def test_without_a_scheduler_the_device_plugin_chooses() -> None:
-    graph = graph_of(changed(drop("scheduler")))
-    assert "Scheduler" not in components(graph)
-    assert not [policy for policy in graph.all("MutatingAdmissionPolicy") if "schedulerName" in str(policy.inputs)]
 
 
 def test_the_quota_of_a_queue_tenant_counts_the_gpus_that_its_queues_hand_out() -> None:

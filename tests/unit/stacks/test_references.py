@@ -2,7 +2,7 @@
 
 import pytest
 
-from stacks import references, settings
+from stacks import settings
 from tests.support.prod import Change, Raw, drop, put, raw, refusal
 
 TENANTS = (
@@ -172,14 +172,6 @@ def test_caps_need_a_scheduler() -> None:
     ]
 
 
-def test_a_selector_of_nothing_is_one_line() -> None:
-    assert refusal(put("pools t4 node_selector", {})) == ["gpu-tenancy:pools.t4.node_selector: must not be empty"]
-
-
-def test_alerts_whose_reader_is_there_without_its_namespace_are_one_line() -> None:
-    assert refusal(put("cluster prometheus", {})) == ["gpu-tenancy:cluster.prometheus.namespace: is missing; add it"]
-
-
 def test_alerts_need_to_know_who_scrapes() -> None:
     assert refusal(drop("cluster prometheus")) == [
         "gpu-tenancy:cluster.prometheus: is missing though alerts is there: NetworkPolicies would keep Prometheus from "
@@ -249,12 +241,6 @@ def test_a_rule_of_placement_that_nobody_knows_is_refused() -> None:
     assert line == "gpu-tenancy:scheduler.scoring: must be one of 'best_fit' or 'fragmentation' (got 'worst_fit')"
 
 
-def test_a_missing_part_is_told_once_however_many_name_it() -> None:
-    assert refusal(put("tenants", {})) == [
-        "gpu-tenancy:tenants: is missing though residents.immich-ml.tenant names 'immich'; add it"
-    ]
-
-
 def test_pools_whose_selectors_may_match_one_node_are_refused() -> None:
     racks = (put("pools node-4 node_selector", {"rack": "2"}), put("pools batch node_selector rack", "1"))
     assert refusal(*racks) == [
@@ -300,14 +286,6 @@ def test_a_queue_for_gpumem_on_several_devices_needs_the_scheduler() -> None:
     assert line.startswith("gpu-tenancy:scheduler: is missing though each node of pools.t4 has 2 devices")
 
 
-def test_a_flavor_has_at_most_the_labels_that_kueue_takes() -> None:
-    labels = {f"rack-{number}": "a" for number in range(6)}
-    assert refusal(put("queues flavors gpu-any node_labels", labels)) == [
-        "gpu-tenancy:queues.flavors.gpu-any.node_labels: makes 9 labels with the node_selector of pools.batch, and "
-        "Kueue takes 8; remove some"
-    ]
-
-
 def test_memory_pools_whose_selectors_may_match_one_node_are_refused() -> None:
     other = {**raw()["memory_pools"]["node-4"], "node_selector": {"rack": "2"}, "disposable": {}}
     other["workloads"] = {"other": other["workloads"]["inference"]}
@@ -315,14 +293,6 @@ def test_memory_pools_whose_selectors_may_match_one_node_are_refused() -> None:
         "gpu-tenancy:memory_pools.other.node_selector: a node may match memory_pools.node-4 as well; "
         "give the two a common label with different values"
     ]
-
-
-@pytest.mark.parametrize("garbage", [None, 1, "x", [], ["t4"], {"t4": None}, {"t4": ["x"]}])
-def test_garbage_where_names_are_looked_up_is_left_to_the_settings(garbage: object) -> None:
-    for part in raw():
-        config = raw()
-        config[part] = garbage
-        assert all(line.startswith("gpu-tenancy:") for line in references.problems(config, settings.specs()))
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,8 @@
 """The settings accept right values, and report an error for each wrong value."""
 
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stacks import settings
-from tests.support import search
 from tests.support.prod import Change, drop, put, raw, refusal
 
 ABSENT = object()
@@ -237,11 +232,6 @@ def test_a_right_value_is_accepted(path: str, value: object) -> None:
     assert refusal(put(path, value)) == []
 
 
-def test_a_machine_without_time_zones_refuses_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.base.spec.available_timezones", set)
-    assert refusal(put("on_demand tts window", {"between": "22:00-02:00", "time_zone": "Mars/North"})) == []
-
-
 def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
     lines = refusal(
         put("pools t4 nodes", 0),
@@ -287,32 +277,6 @@ def test_an_empty_part_needs_what_the_part_needs() -> None:
     del config["exporter"], config["gate"]
     with pytest.raises(settings.ConfigError, match=r"gpu-tenancy:exporter: is missing though .*watchdog.* there"):
         settings.parse(config)
-
-
-WORDS = st.text("ab1-_./:", max_size=5)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(WORDS, inner, max_size=2),
-    max_leaves=4,
-)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for name, item in items for place in places(item, (*path, name)))]
-
-
-@search.examples(30, soak=1000)
-@given(st.data())
-def test_whatever_stands_anywhere_is_accepted_or_refused_line_by_line(data: st.DataObject) -> None:
-    config: Any = raw()
-    *parents, last = data.draw(st.sampled_from(places(config)[1:]))
-    target = config
-    for part in parents:
-        target = target[part]
-    target[last] = data.draw(JSON)
-    lines = refusal(*(put(part, value) for part, value in config.items()))
-    assert all(line.startswith("gpu-tenancy:") and ": " in line and "pydantic" not in line for line in lines)
 
 
 def test_a_value_that_may_be_left_out_is_not_left_empty() -> None:

@@ -2,10 +2,7 @@
 
 from dataclasses import replace
 
-import pytest
-
 from tenancy.choices import Sharing
-from tenancy.drawing.chart import seating_chart
 from tenancy.ledger import Ledger, NodeQuota, Pool
 from tenancy.node_quotas import overdrawn
 from tenancy.sums import contradictions
@@ -22,10 +19,6 @@ L4 = Pool(
 CPU = NodeQuota(holder="ClusterQueue a", pool="l4", resource="cpu", nominal="16")
 MEMORY = NodeQuota(holder="cohort site", pool="l4", resource="memory", nominal="128Gi")
 LEDGER = Ledger(domain="example.com", pools=(L4,), node_quotas=(CPU, replace(CPU, holder="b", nominal="15"), MEMORY))
-
-
-def test_quotas_up_to_the_nodes_are_fine() -> None:
-    assert [*overdrawn(LEDGER)] == []
 
 
 def test_quotas_of_queues_and_cohorts_add_up() -> None:
@@ -45,21 +38,3 @@ def test_a_queue_borrows_no_more_than_the_nodes_have() -> None:
         "ClusterQueue a: may hand out 31001m cpu of l4, its nodes have 31; lower nominal or borrowing_limit, or "
         "raise pools.l4.node_cpu"
     ]
-
-
-@pytest.mark.parametrize(
-    ("pool", "line"),
-    [
-        (L4, "queues: 31 cpu of 31"),
-        (
-            replace(L4, node_cpu=""),
-            "queues: 31 cpu, not compared with the nodes, because pools.l4.node_cpu is missing",
-        ),
-    ],
-)
-def test_the_chart_shows_what_is_compared(pool: Pool, line: str) -> None:
-    changed = replace(LEDGER, pools=(pool,))
-    assert [*overdrawn(changed)] == []
-    lines = [each.strip() for each in seating_chart(changed, width=120).splitlines()]
-    assert line in lines
-    assert "queues: 128Gi memory of 128Gi" in lines

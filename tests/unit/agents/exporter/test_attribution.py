@@ -35,14 +35,6 @@ def test_a_process_whose_control_group_cannot_be_read_hides_the_users_of_its_dev
     assert [use.used_bytes for use in uses] == [{}, {VISION: 1000}]
 
 
-def test_each_device_has_its_own_sums_without_containers_of_unknown_use() -> None:
-    second = (Process(1, 1000), Process(3, None), Process(9, 700))
-    scan = Scan((Occupancy(USED, (Process(1, 3000), Process(2, 500))), Occupancy(SECOND, second)))
-    uses = attribute(scan, OWNERS.get).uses
-    assert [use.used_bytes for use in uses] == [{CHAT: 3500}, {CHAT: 1000}]
-    assert [(use.unknown_processes, use.unattributed_bytes) for use in uses] == [(0, 6500), (1, 9000)]
-
-
 processes = st.lists(
     st.builds(Process, st.integers(1, 50), st.none() | st.integers(0, 10_000)), max_size=30, unique_by=lambda p: p.pid
 )

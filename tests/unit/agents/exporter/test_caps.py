@@ -29,7 +29,6 @@ from tests.support.node_pods import read
 PROBLEMS = ItemProblems(log=Log("exporter", io.StringIO()))
 CAPPED = replace(T4, enforce=Enforce.DRIVER)
 UID, ID, SIDECAR, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "a" * 64, "b" * 64, "c" * 64
-MODEL = Container(UID, ID)
 POD_GROUP = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
 GPUS = ("GPU-0", "GPU-1")
 
@@ -239,19 +238,6 @@ def test_a_container_without_a_budget_that_uses_a_device_next_to_capped_ones_is_
     assert node.reasons == others | {("c", uuid): "no-budget" for uuid in GPUS}
 
 
-def test_a_pod_without_any_budget_is_not_the_drivers_to_hold(node: Node) -> None:
-    node.pods[0]["spec"] |= {"containers": [container("model", 0), container("proxy", 0)], "initContainers": []}
-    node.used = {MODEL: MIB}
-    assert node.reasons == {}
-
-
-def test_a_budget_whose_devices_nobody_chose_is_looked_for_on_each_of_the_node(node: Node) -> None:
-    node.pods[0]["metadata"]["annotations"] = {}
-    assert node.reasons == ON_BOTH
-    one_device_alone(node)
-    assert node.reasons == {key: "no-limit" if key[1] == "GPU-1" else "" for key in ON_BOTH}
-
-
 def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: Node) -> None:
     node.cap(SIDECAR, 1500)
     found, registry = node.read()
@@ -297,9 +283,3 @@ def test_on_a_pool_that_does_not_enforce_nothing_is_asked_and_nothing_served(nod
     )
     assert (node.asked, found.caps) == (0, ())
     assert not {each.name for each in served} & {METRIC_CAPPED, METRIC_LIMIT, METRIC_CAN_CAP}
-
-
-def test_the_group_that_crun_makes_below_a_containers_is_where_its_limit_is(tmp_path: Path) -> None:
-    scope = tmp_path / POD_GROUP / f"crio-{ID}.scope"
-    (scope / "container" / "made by the container").mkdir(parents=True)
-    assert CgroupDirectories(tmp_path).find({MODEL}) == {MODEL: str(scope / "container")}

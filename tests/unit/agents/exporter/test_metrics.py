@@ -16,7 +16,6 @@ from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.telemetry.device import Survey
 from agents.telemetry.reading import parse
-from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support import node_pods
@@ -147,22 +146,6 @@ def test_memory_is_shown_with_the_pod_whose_uid_its_control_group_bears_and_with
     assert {uid for _, _, uid, *_ in used} == {"uid-chat"}
 
 
-def test_a_pod_whose_samples_raise_an_error_hides_no_other_sample() -> None:
-    use = DeviceUse(device=CARD, used_bytes={MODEL: 4000 * MIB})
-    broken = replace(CHAT, name="broken", uid="uid-broken", declared_mib="5000")  # type: ignore[arg-type]
-    registry = replace(REGISTRY, node_pods=NodePods((broken, CHAT, IDLE_POD)))
-    assert {pod for _, pod, _ in mib_of("gpu_pod_memory_declared_bytes", use, registry=registry)} == {"chat-0", "idle"}
-    assert mib_of("gpu_device_memory_total_bytes", use, registry=registry)
-    body = device_reader(use, registry=registry).metrics()[1]
-    assert 'kind="samples of pod"} 1\n' in body
-
-
-def test_a_device_whose_samples_raise_an_error_hides_no_other_sample() -> None:
-    broken = DeviceUse(device=replace(CARD, used_bytes="1"), used_bytes={})  # type: ignore[arg-type]
-    other = DeviceUse(device=card(4096, gpu=1), used_bytes={})
-    assert {gpu for gpu, _ in mib_of("gpu_device_memory_total_bytes", broken, other)} == {"1"}
-
-
 def test_the_ledger_is_served_by_pool_and_by_seat() -> None:
     assert mib_of("gpu_pool_memory_advertised_bytes", IDLE) == {("t4",): 14000}
     assert mib_of("gpu_pool_memory_promised_bytes", IDLE) == {("t4",): 8000}
@@ -197,15 +180,3 @@ def test_without_an_answer_of_the_api_the_devices_are_served_with_the_time_since
         ("", "", "uid-chat", "", "0", CARD.uuid): 4000
     }
     assert "gpu_memory_exporter_api_age_seconds 33" in device_reader(use, age_seconds=33).metrics()[1]
-
-
-def test_the_time_since_the_last_answer_of_the_api_is_in_milliseconds() -> None:
-    assert (
-        "gpu_memory_exporter_api_age_seconds 33.123\n"
-        in device_reader(IDLE, age_seconds=33.1234, frozen=True).metrics()[1]
-    )
-
-
-def test_a_pool_that_hands_out_whole_devices_has_no_figures_of_the_ledger() -> None:
-    registry = replace(REGISTRY, ledger=replace(LEDGER, pools=(replace(T4, sharing=Sharing.WHOLE),)))
-    assert mib_of("gpu_pool_memory_floor_bytes", IDLE, registry=registry) == {}

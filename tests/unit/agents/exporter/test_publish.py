@@ -79,12 +79,3 @@ def test_a_change_by_somebody_else_is_not_overwritten(node: Node) -> None:
     node.served.cluster.before_patch = lambda: None
     assert node.publish() == "changed"
     assert len(node.slice["spec"]["devices"]) == 2
-
-
-@pytest.mark.parametrize("spec", [{"devices": "x"}, {"devices": [1]}, {"devices": [{}]}, {"pool": {"generation": "x"}}])
-def test_an_unreadable_slice_is_replaced(node: Node, spec: Any) -> None:
-    node.publish()
-    node.slice["spec"] = spec
-    assert node.publish() == "changed"
-    assert [each["name"] for each in node.slice["spec"]["devices"]] == ["gpu-0"]
-    assert node.publish() is None

@@ -75,13 +75,6 @@ def test_a_deleted_ledger_leaves_names_without_budgets_until_there_is_a_new_one(
         eventually(lambda: declared(found) == [("chat-0", 5000)])
 
 
-def test_a_ledger_that_cannot_be_read_leaves_the_last(served: Served) -> None:
-    with kept(served) as found:
-        served.cluster.add_ledger(text="{")
-        eventually(lambda: any("is not JSON" in line["message"] for line in served.lines()))
-        assert declared(found) == [("chat-0", 5000)]
-
-
 def test_a_node_that_is_relabelled_is_of_another_pool(served: Served) -> None:
     with kept(served) as found:
         served.cluster.add_node(labels={"zone": "elsewhere"})

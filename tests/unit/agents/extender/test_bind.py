@@ -77,13 +77,6 @@ def test_node_and_devices_go_in_one_write_for_this_very_pod(bench: Bench) -> Non
     assert len(bench.served.cluster.requests) == 1
 
 
-def test_a_pod_that_fits_no_more_is_refused_without_a_write(bench: Bench) -> None:
-    bench.requests.remember("u", CachedRequest(memory=MemoryRequest(8001)))
-    with pytest.raises(BindingError, match="a: its largest GPU has 8000 MiB to share, not 8001"):
-        bench.bind()
-    assert bench.served.cluster.requests == []
-
-
 def test_what_a_pod_asks_is_read_where_another_replica_filtered_it(bench: Bench) -> None:
     bench.binder.requests = RequestCache()
     bench.store()
@@ -191,21 +184,6 @@ def test_a_pod_that_is_bound_again_as_soon_as_it_can_is_settled_as_well(
     bench.settle_after(100)
     assert bench.held_mib == 5000
     assert [*bench.binder.unsettled] == ["u"]
-
-
-def test_while_the_api_is_away_nothing_is_concluded(bench: Bench) -> None:
-    with bench.failing(504, times=2):
-        bench.bind()
-    bench.served.cluster.faults.append(Fault("GET", POD, 503, times=2))
-    bench.settle_after(100)
-    assert bench.held_mib == 5000
-
-
-def test_one_connection_serves_one_bind_after_the_other(bench: Bench) -> None:
-    bench.bind()
-    bench.cache.remove_pod("u")
-    bench.bind()
-    assert len(bench.served.closing) == 1
 
 
 def test_a_pod_that_is_unreadable_after_its_bind_keeps_its_devices(bench: Bench) -> None:

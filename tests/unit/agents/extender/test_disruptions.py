@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agents.extender.disruptions import MOST_IN_NAMESPACE, UNREADABLE, DisruptionBudgetReader, disruptions_of
+from agents.extender.disruptions import DisruptionBudgetReader, disruptions_of
 from agents.extender.filter import PlacementVerbs
 from agents.extender.protocol import Victims
 from agents.kube.client import ApiError
@@ -76,36 +76,10 @@ def placing(served: Served) -> PlacementVerbs:
     return verbs_of(served)
 
 
-def test_a_namespace_with_too_many_disruption_budgets_allows_no_disruption(
-    served: Served, budgets: DisruptionBudgetReader
-) -> None:
-    declare(served, *[budget(WEB, 1)] * (MOST_IN_NAMESPACE + 1))
-    found = budgets.read({"n"})["n"]
-    assert (len(found), found[-1]) == (MOST_IN_NAMESPACE + 1, UNREADABLE)
-    assert "too many PodDisruptionBudgets" in served.lines()[-1]["message"]
-
-
 def held_by_web(placing: PlacementVerbs, **labels: str) -> None:
     hold(placing, "small", 2000, 0)
     hold(placing, "more", 6000, 0, priority=5)
     hold(placing, "large", 8000, 1, labels=labels)
-
-
-def test_other_victims_violate_no_disruption_budget_if_that_is_possible(
-    placing: PlacementVerbs, served: Served
-) -> None:
-    held_by_web(placing, app="web")
-    assert victims(placing, 6000, "small") == Victims(("large",), 0)
-    declare(served, budget(WEB))
-    assert victims(placing, 6000, "small") == Victims(("more",), 0)
-
-
-def test_the_answer_has_the_number_of_violations(placing: PlacementVerbs, served: Served) -> None:
-    held_by_web(placing, app="web")
-    hold(placing, "more", 6000, 0, priority=99)
-    assert victims(placing, 6000, "small", violations=7) == Victims(("large",), 0)
-    declare(served, budget(WEB))
-    assert victims(placing, 6000, "small", violations=7) == Victims(("large",), 1)
 
 
 def test_violations_of_added_victims_are_added_to_kube_schedulers(placing: PlacementVerbs, served: Served) -> None:

@@ -9,9 +9,8 @@ from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo
-from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu, holder_of
-from agents.extender.cache.state import NOMINATED_SECONDS
-from agents.extender.filter import CachedRequest, PlacementVerbs, RequestCache
+from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState, PodWithoutGpu, holder_of
+from agents.extender.filter import PlacementVerbs
 from agents.extender.hold import SeatHolds
 from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
 from agents.kube.events import Event
@@ -32,13 +31,6 @@ def placing(served: Served) -> PlacementVerbs:
     return verbs_of(served)
 
 
-def test_a_pod_fits_where_one_device_has_room(placing: PlacementVerbs) -> None:
-    assert placing.fits(FilterRequest(Pod(pod(8000)), ("a",)), NAMES).nodes == ("a",)
-    assert placing.requests.of("new") == CachedRequest(
-        memory=MemoryRequest(8000), entitlement=Entitlement(tenant="team")
-    )
-
-
 def test_a_pod_without_gpumem_goes_anywhere(placing: PlacementVerbs) -> None:
     fits = placing.fits(FilterRequest(Pod({"metadata": {"uid": "x"}, "spec": {}}), ("a", "b")), NAMES)
     assert fits.nodes == ("a", "b")
@@ -53,13 +45,6 @@ def test_the_schedulers_victims_stand_where_their_going_frees_a_device(placing: 
     hold(placing, "one", 8000, 0)
     hold(placing, "two", 8000, 1)
     assert victims(placing, 8000, "two", violations=1) == Victims(("two",), 1)
-
-
-def test_victims_who_free_no_device_are_replaced_by_those_who_do(placing: PlacementVerbs) -> None:
-    hold(placing, "small", 4000, 0)
-    hold(placing, "vip", 4000, 0, priority=99)
-    hold(placing, "large", 8000, 1)
-    assert victims(placing, 6000, "small") == Victims(("large",))
 
 
 def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> None:
@@ -102,13 +87,6 @@ def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: P
     assert placing.victims(query, NAMES) == {"a": Victims(("cpu-hog", "large"))}
 
 
-def test_victims_for_the_sake_of_another_resource_are_added_to(placing: PlacementVerbs) -> None:
-    hold(placing, "cpu-hog", 1000, 0)
-    hold(placing, "vip", 2000, 0, priority=99)
-    hold(placing, "large", 4000, 1)
-    assert victims(placing, 8000, "cpu-hog") == Victims(("cpu-hog", "large"))
-
-
 def test_a_node_that_needs_no_victim_is_told_so(placing: PlacementVerbs) -> None:
     """A kube-scheduler with kubernetes#135486 also sends nodes on which the pod needs no victim."""
     assert victims(placing, 8000) == Victims(())
@@ -122,28 +100,6 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
     placing.cache.update_node(devices(8000, node="b"))
     query = PreemptRequest(Pod(pod(6000, priority=10)), {"a": Victims(()), "b": Victims(())})
     assert placing.victims(query, NAMES) == {"b": Victims(())}
-
-
-def test_room_that_comes_while_victims_are_chosen_leaves_the_node_out(placing: PlacementVerbs) -> None:
-    """If one node has no victims, kube-scheduler ends the preemption on all nodes."""
-
-    class Leaving(Cache):
-        seen = False
-
-        def node(self, name: str) -> NodeInfo:
-            found = super().node(name)
-            if self.seen:
-                self.remove_pod("large")
-            self.seen = True
-            return found
-
-    cache = Leaving()
-    cache.update_node(devices(8000, 8000))
-    placing = replace(placing, cache=cache)
-    hold(placing, "small", 2000, 0)
-    hold(placing, "vip", 6000, 0, priority=99)
-    hold(placing, "large", 8000, 1)
-    assert victims(placing, 8000, "small") is None
 
 
 def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: PlacementVerbs) -> None:
@@ -187,25 +143,6 @@ def test_who_is_being_bound_may_be_a_victim(placing: PlacementVerbs, binding: bo
     assert victims(placing, 6000, "lower") == Victims(("lower",))
 
 
-def test_of_two_nominees_of_one_priority_who_was_first_has_the_room(placing: PlacementVerbs) -> None:
-    hold(placing, "vip", 8000, 0, priority=99)
-    for at, uid in enumerate(("z-first", "second")):
-        placing.cache.nominate(Nomination(uid=uid, node="a", request=MemoryRequest(8000), priority=10), float(at))
-    both = [{**pod(8000, priority=10), "metadata": {"uid": uid, "namespace": "team"}} for uid in ("second", "z-first")]
-    assert [placing.fits(FilterRequest(Pod(each), ("a",)), NAMES).nodes for each in both] == [(), ("a",)]
-
-
-def test_who_is_evicted_for_a_nominee_again_makes_its_nomination_last(placing: PlacementVerbs, served: Served) -> None:
-    placing.cache.nominate(Nomination(uid="new", node="a", request=MemoryRequest(8000), priority=10), 0.0)
-    served.time.seconds = NOMINATED_SECONDS
-    hold(placing, "vip", 8000, 0, priority=99)
-    hold(placing, "low", 8000, 1)
-    assert victims(placing, 8000, "low") == Victims(("low",))
-    placing.cache.remove_pod("low")
-    lower = {**pod(5000), "metadata": {"uid": "lower", "namespace": "team"}}
-    assert placing.fits(FilterRequest(Pod(lower), ("a",)), NAMES).nodes == ()
-
-
 @pytest.mark.parametrize("binding", [False, True])
 def test_of_who_is_being_bound_priority_and_sum_count(placing: PlacementVerbs, binding: bool) -> None:
     """Before the fix, the extender treated the pod's priority as 0."""
@@ -217,13 +154,6 @@ def test_of_who_is_being_bound_priority_and_sum_count(placing: PlacementVerbs, b
         placing.cache.assume("binding", MemoryRequest(5000), "a", 0.0, Entitlement(5))
     assert placing.cache.node("a").by_priority(("low", "binding")) == ("binding", "low")
     assert victims(placing, 8000, "binding") == Victims(("low",))
-
-
-def test_only_so_many_asks_are_remembered() -> None:
-    requests, request = RequestCache(), CachedRequest(memory=MemoryRequest(1))
-    for number in range(10_001):
-        requests.remember(str(number), request)
-    assert (requests.of("0"), requests.of("1"), requests.of("10000")) == (None, request, request)
 
 
 # Seats.
@@ -312,16 +242,6 @@ def test_a_seat_is_told_once_that_it_is_held_back(seated: Seated) -> None:
     assert "after 60 s" in event.note
 
 
-def test_a_seat_is_placed_as_soon_as_the_memory_is_given_back(seated: Seated) -> None:
-    seated.filter()
-    seated.cache.remove_pod("guest")
-    assert seated.filter().nodes == ("a",)
-    assert seated.verbs.holds.by_pool(["t4"]) == {"t4": 0}
-    request = seated.verbs.requests.of("new")
-    assert request is not None
-    assert request.short == ()
-
-
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
     """kube-scheduler may ask for victims without an earlier filter request."""
     seated.cache.update_node(devices(8000, node="b"))
@@ -353,13 +273,6 @@ def test_who_is_not_within_a_seat_waits_for_memory(seated: Seated, mib: int, nam
     fits = seated.filter(mib, namespace)
     assert (fits.nodes, [*fits.refused]) == ((), ["a"])
     assert seated.events == []
-
-
-def test_for_a_seat_what_the_ledger_counts_is_freed_not_what_is_measured(seated: Seated) -> None:
-    hold(seated.verbs, "first", 7000, 0)
-    hold(seated.verbs, "second", 7000, 1)
-    query = PreemptRequest(seated.query().pod, {"a": Victims(("second",))})
-    assert seated.verbs.victims(query, NAMES) == {"a": Victims(("second",))}
 
 
 @pytest.mark.parametrize(("used_mib", "goes"), [(6000, False), (6500, True)])

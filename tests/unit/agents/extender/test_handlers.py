@@ -103,13 +103,6 @@ def test_a_filter_that_nothing_fits_is_answered_with_a_reason_for_each_node(hand
     assert set(result["FailedAndUnresolvableNodes"]) == {"b"}
 
 
-def test_a_filter_and_a_bind_give_a_pod_its_device(handlers: Handlers) -> None:
-    handlers.filter(5000)
-    assert handlers.post("bind", PodName="p", PodNamespace="n", PodUID="u", Node="a") == (200, {"Error": ""})
-    (usage,) = handlers.cache.snapshot()
-    assert usage.devices[0].held_mib == 5000
-
-
 def test_who_found_no_room_is_remembered_until_there_is_some(handlers: Handlers) -> None:
     handlers.filter(8000, "first")
     handlers.filter(5000, "second")
@@ -163,11 +156,6 @@ def test_a_malformed_request_is_refused_and_counted(handlers: Handlers) -> None:
     assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="malformed") == 1
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/filter"), ("POST", "/nonsense")])
-def test_there_are_no_other_verbs(handlers: Handlers, method: str, path: str) -> None:
-    assert handlers.verbs.answer(HttpRequest(method, path)).status == 404
-
-
 def test_it_is_ready_without_leading(handlers: Handlers) -> None:
     """A Deployment's rollout waits until the new pod is ready."""
     close(handlers, "another leads")
@@ -191,11 +179,6 @@ def test_what_everybody_may_read_names_no_pod(handlers: Handlers) -> None:
     handlers.filter(5000)
     series = exposition.parse(handlers.open.answer(HttpRequest("GET", "/metrics")).body.decode())
     assert not {"namespace", "pod", "pod_uid", "uid", "tenant"} & {label for each in series for label in each.labels}
-
-
-def test_the_open_door_changes_nothing(handlers: Handlers) -> None:
-    assert handlers.open.answer(HttpRequest("POST", "/metrics")).status == 405
-    assert handlers.get("/filter")[0] == 404
 
 
 def test_a_seat_that_is_held_back_and_then_placed_on_used_memory_is_counted_and_reported(handlers: Handlers) -> None:
@@ -223,14 +206,3 @@ def test_an_unexpected_error_of_one_request_is_in_its_answer(handlers: Handlers,
     assert json.loads(answer.body)["Error"].startswith("RecursionError: ")
     assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason=f"{verb}_failed") == 1
     assert handlers.filter(5000)[1]["NodeNames"] == ["a"]
-
-
-def test_a_pod_with_an_unreadable_request_is_refused_and_counted(handlers: Handlers) -> None:
-    asking = pod(5000, "u")
-    asking["spec"]["containers"][0]["resources"]["limits"][NAMES.gpumem] = "9" * 401
-    asking["metadata"]["name"] = "p"
-    _, result = handlers.post("filter", Pod=asking, NodeNames=["a", "b"])
-    assert set(result["FailedAndUnresolvableNodes"]) == {"a", "b"}
-    assert handlers.value(names.METRIC_UNJUDGED, kind="pod") == 1
-    handlers.informers.informer.apply({"type": "DELETED", "object": {"kind": "Pod", **asking}})
-    assert handlers.value(names.METRIC_UNJUDGED, kind="pod") == 0

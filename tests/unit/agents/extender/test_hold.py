@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
-from agents.extender.hold import SeatHolds, crowded, reclaimable
+from agents.extender.hold import SeatHolds, reclaimable
 from agents.kube.pods import Pod
 from tenancy.ledger import Ledger, Unbudgeted
 from tests.support.fake_cluster import DOMAIN, T4, Served
@@ -51,13 +51,6 @@ def test_a_seat_is_held_back_only_where_it_cannot_load_or_somebody_is_over(
     assert (bench.left(bench.pod(), shortage) is not None) == held
 
 
-def test_one_node_where_nobody_is_to_be_waited_for_suffices() -> None:
-    assert crowded((LACKS_MEMORY, SOMEBODY_IS_OVER))
-    assert not crowded((LACKS_MEMORY, replace(LACKS_THE_FLOOR, node="M")))
-    assert crowded((LACKS_THE_FLOOR, replace(LACKS_MEMORY, index=1)))
-    assert not crowded(())
-
-
 def test_a_hold_counts_from_its_beginning_and_ends(bench: Bench) -> None:
     pod = bench.pod()
     assert bench.left(pod) == 60
@@ -67,11 +60,6 @@ def test_a_hold_counts_from_its_beginning_and_ends(bench: Bench) -> None:
     assert bench.left(pod) is None
     bench.time.seconds += 100
     assert bench.left(pod) is None
-
-
-def test_a_hold_of_0_seconds_is_none(served: Served) -> None:
-    bench = Bench(served, seconds=0)
-    assert bench.left(bench.pod()) is None
 
 
 def test_a_pod_older_than_the_leadership_may_have_been_held_back_by_another(bench: Bench) -> None:
@@ -84,12 +72,6 @@ def test_a_pod_older_than_the_leadership_may_have_been_held_back_by_another(benc
 def test_a_pod_made_under_this_leadership_has_the_whole_hold_however_long_it_waited_for_room(bench: Bench) -> None:
     bench.time.seconds = 4000.0
     assert bench.left(bench.pod(age=3600)) == 60
-
-
-@pytest.mark.parametrize("age", [None, -30.0])
-def test_a_time_of_creation_that_is_missing_or_ahead_counts_as_now(bench: Bench, age: float | None) -> None:
-    bench.time.seconds = bench.led = 1000.0
-    assert bench.left(bench.pod(age=age)) == 60
 
 
 def test_seats_that_are_held_back_are_counted_by_pool(bench: Bench) -> None:

@@ -46,15 +46,6 @@ def test_another_holder_is_not_this_pod(leadership: LeaseWatcher, gains: Gains, 
     assert gains == []
 
 
-def test_a_renewal_changes_nothing(leadership: LeaseWatcher, served: Served, gains: Gains) -> None:
-    leadership.see(lease("pod-1_uuid"))
-    served.time.seconds = 10
-    leadership.see(lease("pod-1_uuid", renewed="2"))
-    served.time.seconds = 24
-    assert leadership.since == 0.0
-    assert gains == [0.0]
-
-
 def test_a_lease_that_is_not_renewed_in_time_leads_no_more(leadership: LeaseWatcher, served: Served) -> None:
     leadership.see(lease("pod-1_uuid"))
     served.time.seconds = 14
@@ -78,13 +69,6 @@ def test_a_new_leader_begins_after_the_last_bind_of_the_earlier_leader(
     leadership.see(lease("pod-1_uuid", renewed="5", transitions=2))
     assert leadership.since == 20.0 + FENCE_SECONDS + 1
     assert gains == [0.0, leadership.since]
-
-
-def test_the_same_leader_needs_no_wait_after_a_late_renewal(leadership: LeaseWatcher, served: Served) -> None:
-    leadership.see(lease("pod-1_uuid"))
-    served.time.seconds = 16
-    leadership.see(lease("pod-1_uuid", renewed="2"))
-    assert leadership.since == 16.0
 
 
 def test_an_extender_that_starts_again_waits_for_its_own_last_bind(leadership: LeaseWatcher, served: Served) -> None:

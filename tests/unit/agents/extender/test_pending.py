@@ -83,25 +83,6 @@ def test_the_scheduler_has_time_to_try_by_itself(held: Held) -> None:
     assert not held.look_after(GRACE_SECONDS - 0.1)
 
 
-def test_a_pod_that_is_refused_again_may_be_told_again(held: Held) -> None:
-    held.cache.remove_pod("first")
-    held.look_after(10)
-    held.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("a",))
-    assert held.look_after(10)
-    assert held.events == 2
-
-
-def test_a_pod_that_the_scheduler_no_longer_tries_is_forgotten(held: Held) -> None:
-    held.look_after(601)
-    assert len(held.waiting) == 0
-
-
-def test_a_look_gives_nobody_a_promise(held: Held) -> None:
-    held.cache.remove_pod("first")
-    held.look_after(10)
-    assert held.cache.fit("third", MemoryRequest(8000), ("a",), held.served.time.seconds).nodes == ("a",)
-
-
 def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> None:
     held.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("b",))
     held.cache.remove_pod("first")

@@ -18,11 +18,6 @@ def by_ledger(free: Mapping[int, int]) -> dict[int, Room]:
     return {index: Room(mib) for index, mib in free.items()}
 
 
-def test_of_equal_priority_the_smallest_that_suffices_leaves() -> None:
-    held = [on("large", 9000), on("enough", 4000), on("small", 1000)]
-    assert fewest_victims(MemoryRequest(4000), by_ledger({0: 0}), held) == ("enough",)
-
-
 OCCUPANTS = st.lists(
     st.tuples(st.integers(0, 3), st.integers(1, 6), st.sets(st.integers(0, 2), min_size=1, max_size=2)), max_size=6
 ).map(lambda rows: [on(f"p{n}", mib, *sorted(at), priority=p) for n, (p, mib, at) in enumerate(rows)])
@@ -48,27 +43,6 @@ def test_victims_make_room_and_none_of_them_leaves_in_vain(
         assert not fits(request, room, [other for other in gone if other is not each])
 
 
-@given(st.builds(MemoryRequest, st.integers(1, 12)), ROOM, OCCUPANTS)
-def test_for_one_device_no_smaller_set_and_no_lower_priorities_would_do(
-    request: MemoryRequest, room: dict[int, int], candidates: list[PotentialVictim]
-) -> None:
-    victims = fewest_victims(request, by_ledger(room), candidates)
-    if victims is None:
-        return
-
-    def burden(gone: Iterable[PotentialVictim]) -> tuple[int, list[int]]:
-        priorities = sorted((each.priority for each in gone), reverse=True)
-        return len(priorities), priorities
-
-    best = min(
-        burden(gone)
-        for count in range(len(candidates) + 1)
-        for gone in itertools.combinations(candidates, count)
-        if fits(request, room, gone)
-    )
-    assert burden([each for each in candidates if each.uid in victims]) == best
-
-
 def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
     """A new pod of an evicted seat allocates its budget again, so the measured free memory stays the same."""
     seat = PotentialVictim(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
@@ -80,38 +54,6 @@ def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> Non
 
 def guarded(allowed: int, *uids: str) -> Disruptions:
     return Disruptions(dict.fromkeys(uids, ("pdb",)), {"pdb": allowed})
-
-
-def test_a_pod_that_violates_no_disruption_budget_is_evicted_first() -> None:
-    held = [on("protected", 4000, 0), on("important", 9000, 1, priority=5)]
-    no_room = by_ledger({0: 0, 1: 0})
-    assert fewest_victims(MemoryRequest(4000), no_room, held) == ("protected",)
-    assert fewest_victims(MemoryRequest(4000), no_room, held, guarded(0, "protected")) == ("important",)
-    assert fewest_victims(MemoryRequest(4000), no_room, held, guarded(1, "protected")) == ("protected",)
-
-
-def test_on_one_device_two_pods_are_evicted_before_one_violates_its_disruption_budget() -> None:
-    held = [on("protected", 4000), on("one", 2000), on("two", 2000)]
-    assert fewest_victims(MemoryRequest(4000), by_ledger({0: 0}), held, guarded(0, "protected")) == ("one", "two")
-
-
-def test_a_chosen_pod_does_not_count_again_among_the_other_choices() -> None:
-    held = [
-        on("free", 5000, priority=1),
-        on("first", 7000, priority=1),
-        on("twice", 9000, priority=2),
-        on("largest", 11000, priority=3),
-        on("last", 10000, priority=3),
-    ]
-    used = {"first": ("b",), "twice": ("a", "b"), "largest": ("a", "b"), "last": ("b",)}
-    disruptions = Disruptions(used, {"a": 0, "b": 1})
-    victims = fewest_victims(MemoryRequest(27000), by_ledger({0: 0}), held, disruptions)
-    assert victims == ("largest", "last", "first")
-
-
-def test_a_protected_pod_is_evicted_if_nothing_else_helps() -> None:
-    held = [on("protected", 4000)]
-    assert fewest_victims(MemoryRequest(4000), by_ledger({0: 0}), held, guarded(0, "protected")) == ("protected",)
 
 
 def test_each_eviction_uses_one_allowed_disruption() -> None:

@@ -1,9 +1,8 @@
 """Tests the extender's Events on pods. An Event never delays the placement of a pod."""
 
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
-from agents.extender.report import held_event, lost_event, overcrowded_event
+from agents.extender.report import held_event
 from agents.kube.events import Reference
-from tests.support.devices import bound
 
 POD = Reference(api_version="v1", kind="Pod", namespace="team", name="model", uid="u")
 SHORT = (
@@ -30,22 +29,4 @@ def test_a_seat_that_is_held_back_is_told_what_lacks_who_has_it_and_for_how_long
     assert event.note == (
         f"the ledger has room for this seat, but memory in use keeps it from loading: {LACKS}. It is placed anyway "
         "after 60 s"
-    )
-
-
-def test_a_seat_that_was_placed_nevertheless_is_told_who_is_over() -> None:
-    event = overcrowded_event(POD, SHORT)
-    assert event.reason == "GpuSeatOvercrowded"
-    assert event.note == (
-        f"placed by the ledger, although memory in use may keep it from loading: {LACKS}. Pods over their budgets must "
-        "give memory back: lower their use, or delete them"
-    )
-
-
-def test_a_pod_whose_device_is_gone_is_told_what_to_do() -> None:
-    event = lost_event(bound("model", "k8s-node1", 5000, 0))
-    assert (event.reason, event.regarding.namespace, event.regarding.name) == ("GpuDeviceLost", "tenant", "model")
-    assert event.note == (
-        "k8s-node1 no longer has the device that was chosen for this pod (GPU-k8s-node1-0): its containers cannot "
-        "start again there. Delete the pod, and its replacement is placed on another device"
     )

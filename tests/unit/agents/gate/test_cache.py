@@ -16,10 +16,8 @@ from agents.kube.errors import ApiError
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.items import ItemProblems
-from agents.telemetry.client import Exporter
-from agents.telemetry.sampling import IncompletePassError
 from tenancy.ledger import Ledger, Seat
-from tests.support.exporters import add_exporter, card, measured
+from tests.support.exporters import card, measured
 from tests.support.fake_cluster import DOMAIN, T4, Fault, Served
 from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, add_journal, path_of, seat_pod, waiting
 from tests.support.informing import eventually
@@ -99,27 +97,11 @@ def test_a_pod_that_has_ended_leaves_the_cache(served: Served, cache: ClusterCac
     assert cache.pods == ()
 
 
-def test_the_cache_lists_the_exporters_pods_with_their_addresses(served: Served, cache: ClusterCache) -> None:
-    add_exporter(served, ip="10.0.0.7")
-    exporter = {**served.cluster.pods[-1], "kind": "Pod"}
-    exporter["metadata"]["resourceVersion"] = served.cluster.next_version()
-    served.cluster.tell("ADDED", "/api/v1/pods", exporter)
-    assert updated(served, cache)
-    assert cache.exporters == (Exporter("k8s-node1", "10.0.0.7"),)
-
-
 def test_a_node_that_leaves_the_pool_or_the_cluster_changes_the_selection(served: Served, cache: ClusterCache) -> None:
     served.cluster.add_node(labels={"gpu": "other"})
     assert not updated(served, cache)
     cache.list_all(LEDGER)
     assert (uids(cache), [node.labels for node in cache.nodes]) == ([], [{"gpu": "other"}])
-
-
-def test_a_new_ledger_needs_new_lists(served: Served, cache: ClusterCache) -> None:
-    other = replace(LEDGER, seats=(Seat(name="s", tenant="s", pool="t4", gpumem_mib=1),))
-    assert not cache.update(other)
-    cache.list_all(other)
-    assert cache.update(other)
 
 
 @pytest.mark.parametrize(
@@ -258,17 +240,6 @@ def test_each_sample_that_counts_towards_an_act_lists(gated: Served) -> None:
     assert opened(gated)
 
 
-def test_a_gate_that_observes_reports_without_further_lists(gated: Served) -> None:
-    with closing(run_of(gated, dry_run=True)) as run:
-        for _ in range(2):
-            sample(gated, run)
-        gated.cluster.requests.clear()
-        for _ in range(3):
-            sample(gated, run)
-    assert "would open" in [line["message"] for line in gated.lines()]
-    assert lists(gated) == []
-
-
 def test_a_late_watch_opens_no_gate_into_the_memory_of_a_pod_that_it_does_not_show(gated: Served) -> None:
     """Before the gate starts a workload, it lists all pods."""
     with closing(run_of(gated, watch=lambda *_: Late())) as run:
@@ -278,16 +249,6 @@ def test_a_late_watch_opens_no_gate_into_the_memory_of_a_pod_that_it_does_not_sh
         sample(gated, run)
     assert not opened(gated)
     assert [line["cause"] for line in gated.lines() if line.get("gate")][-1] == "there is demand, but no room"
-
-
-def test_a_late_watch_opens_no_gate_while_a_node_that_joined_is_not_measured(gated: Served) -> None:
-    with closing(run_of(gated, watch=lambda *_: Late())) as run:
-        for _ in range(2):
-            sample(gated, run)
-        gated.cluster.add_node("joined")
-        with pytest.raises(IncompletePassError, match="a node of a pool has changed"):
-            sample(gated, run)
-    assert not opened(gated)
 
 
 def test_a_list_that_fails_before_an_act_fails_the_sample(gated: Served) -> None:

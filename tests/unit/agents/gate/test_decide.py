@@ -236,12 +236,6 @@ def test_who_is_in_on_free_memory_alone_makes_room_for_demand_where_that_helps(
     assert acts([state(), lent], reading(free_mib))[1] is act
 
 
-def test_who_is_in_on_free_memory_alone_stays_for_another_of_its_kind() -> None:
-    first_by_name = replace(ALWAYS, name="a", deployment="a")
-    lent = state(ALWAYS, replicas=1, used_mib={"GPU-0": 2048}, agreed=ASKED_BEFORE)
-    assert acts([state(first_by_name), lent], reading(2000)) == [Action.KEEP, Action.KEEP]
-
-
 @pytest.mark.parametrize(
     ("replicas", "used_mib", "free_mib", "act"),
     [
@@ -260,12 +254,6 @@ def test_who_was_let_in_and_loads_still_holds_what_it_needs(
 ) -> None:
     loads = state(replicas=replicas, used_mib=used_mib)
     assert acts([loads, state(OTHER, agreed=OPEN_NEXT)], reading(free_mib))[1] is act
-
-
-def test_who_loads_on_one_device_takes_nothing_of_the_other() -> None:
-    loads = state(replicas=1, used_mib={"GPU-1": 1})
-    newcomer = state(OTHER, agreed=OPEN_NEXT)
-    assert acts([loads, newcomer], reading(NEEDED_MIB, NEEDED_MIB + 2047))[1] is Action.OPEN
 
 
 def test_an_act_under_way_holds_its_headroom_already() -> None:
@@ -325,8 +313,3 @@ def test_the_journal_holds_since_when_an_open_gate_is_idle(fields: dict[str, Any
     kept = entry_after(first(state(**{"replicas": 1, **fields}), reading(9000)), NOW, acts=True)
     assert kept is not None
     assert kept.idle_since == idle_since
-
-
-def test_the_journal_stays_as_it_is_while_somebody_else_scales() -> None:
-    theirs = state(replicas=1, ownership=Ownership(entry=entry(replicas=0), other="kubectl"), answer=NO)
-    assert entry_after(first(theirs, reading(9000)), NOW, acts=True) == entry(replicas=0)

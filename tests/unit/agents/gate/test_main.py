@@ -105,17 +105,6 @@ def journaled(served: Served) -> dict[str, Any]:
     return content
 
 
-def test_two_gates_are_not_given_the_same_headroom_by_two_runs_either(roomy: Served) -> None:
-    """The pod of the first workload has not allocated memory yet."""
-    for _ in range(2):
-        assert run(roomy, ALWAYS, YTDLP) == 0
-    assert (replicas(roomy), replicas(roomy, YTDLP)) == (1, 0)
-    waits = [note for reason, note in events(roomy) if reason == names.EVENT_GATE_WAITS]
-    assert waits == [
-        "there is demand, but no room: 2048 MiB above the floor and a margin of 256 must be free on every device of t4"
-    ]
-
-
 def test_who_was_closed_by_somebody_stays_closed_and_is_reported(roomy: Served) -> None:
     assert run(roomy) == 0
     scale_by(roomy.cluster, "kubectl", 0)
@@ -227,25 +216,6 @@ def test_a_dry_run_tells_and_scales_nothing(roomy: Served) -> None:
     assert events(roomy) == [(names.EVENT_GATE_WOULD_OPEN, "would open: there is demand, and room")]
 
 
-def test_a_dry_run_follows_what_people_do_instead(roomy: Served) -> None:
-    assert run(roomy, dry_run=True) == 0
-    scale_by(roomy.cluster, "kubectl", 1)
-    assert run(roomy, NEVER, dry_run=True) == 0
-    assert [reason for reason, _ in events(roomy)] == [names.EVENT_GATE_WOULD_OPEN, names.EVENT_GATE_WOULD_CLOSE]
-
-
-def test_a_pass_that_the_server_failed_starts_the_count_again(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("GET", "/api/v1/nodes?limit=", 410, "Expired", "too old", times=0)]
-    failures = iter([0, 1, 0])
-
-    def break_the_third_pass() -> None:
-        roomy.cluster.faults[0].times = next(failures)
-
-    roomy.time.meanwhile = break_the_third_pass
-    assert run(roomy) == 0
-    assert [line.get("samples") for line in roomy.lines()[1:]] == [1, 2, None, 1]
-
-
 def test_a_failed_probe_changes_nothing_and_delays_nobody(roomy: Served) -> None:
     dead = HttpJson(url="http://127.0.0.1:1/", field="pending")
     assert run(roomy, replace(TTS, demand=dead), YTDLP) == 0
@@ -267,12 +237,6 @@ def test_whatever_a_probe_raises_is_its_own_workloads_problem(roomy: Served, err
         assert run(roomy, replace(TTS, demand=broken), YTDLP) == 0
     assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 1)
     assert events(roomy)[0][0] == names.EVENT_GATE_UNANSWERED
-
-
-def test_a_deployment_that_is_not_there_keeps_its_gate_only(roomy: Served) -> None:
-    assert run(roomy, replace(ALWAYS, name="gone", deployment="gone"), YTDLP) == 0
-    assert replicas(roomy, YTDLP) == 1
-    assert messages(roomy)[0] == "there is no Deployment of that name"
 
 
 def test_a_gate_that_cannot_be_read_keeps_what_it_was_let_into(roomy: Served) -> None:
@@ -350,16 +314,3 @@ def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
 def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
     add_journal(served.cluster)
     assert run(served) == 0
-
-
-def test_a_gate_that_cannot_be_read_and_has_no_entry_leaves_the_other_gates_alone(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("GET", path_of(), 403, "Forbidden", "cannot get deployments", times=99)]
-    assert run(roomy, ALWAYS, YTDLP) == 0
-    assert replicas(roomy, YTDLP) == 1
-    assert "tts" not in journaled(roomy)
-
-
-def test_a_server_that_sends_no_date_is_believed(roomy: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.in_memory.format_datetime", lambda *moment, **form: "")
-    assert run(roomy) == 0
-    assert replicas(roomy) == 1

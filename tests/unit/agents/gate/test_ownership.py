@@ -79,11 +79,6 @@ def test_an_act_that_never_happened_is_forgotten() -> None:
     assert ownership_of(deployment(scaled_by="helm"), begun, None, NOW) == Ownership(entry=entry(changed_at=NOW))
 
 
-def test_an_act_in_the_future_was_begun_by_a_clock_that_jumped() -> None:
-    begun = entry(replicas=1, changed_at=NOW + 1)
-    assert ownership_of(deployment(), begun, None, NOW).own
-
-
 def test_who_does_not_act_follows_what_others_do() -> None:
     left = entry(replicas=0, changed_at=NOW - 9)
     assert follow(deployment(generation=2), left, NOW) == left

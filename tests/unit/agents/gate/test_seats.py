@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agents.gate.decide import decide
-from agents.gate.pods import Seating, with_ended
+from agents.gate.pods import Seating
 from agents.gate.types import Action, Cause, GateState, Intent
 from agents.telemetry.client import NodeTelemetry
 from tests.simulation.model.tenants import STEADY
@@ -89,13 +89,6 @@ def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | No
     )
 
 
-def test_a_pod_without_visible_use_keeps_the_gate_closed_only_while_it_starts() -> None:
-    blind = replace(reading(8000), unknown_uses={"GPU-0": "NVML does not report the memory of 1 processes"})
-    old, young = seat_pod("llama-swap", 5000), seat_pod("llama-swap", 5000, since=NOW - 1)
-    assert opens(blind, Seating(pods=(old,), starting_seconds=STARTING_SECONDS))
-    assert not opens(blind, Seating(pods=(young,), starting_seconds=STARTING_SECONDS))
-
-
 def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None:
     """The second seat fits only on the second device."""
     pool = replace(T4, device_count=2)
@@ -149,11 +142,6 @@ def test_for_a_seat_no_more_gates_close_than_it_takes_the_last_first() -> None:
     assert (tts.act, ytdlp.act) == (Action.CLOSE, Action.CLOSE)
 
 
-def test_what_a_gate_may_still_load_is_not_there_for_the_seat() -> None:
-    assert one(let_in(used_mib={"GPU-0": 1}), reading(7000), WAITS).act is Action.CLOSE
-    assert one(let_in(), reading(7000), WAITS).act is Action.KEEP
-
-
 NO_PRESSURE = {
     "a seat that would fit": (reading(6536), WAITS),
     "one of another pool": (reading(5797), replace(WAITS, waiting=(waiting("llama-swap", 5000, pool="l4"),))),
@@ -199,12 +187,6 @@ def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
     assert one(let_in(), measured, starts).signal.act is Action.KEEP
 
 
-def test_a_resident_that_frees_its_memory_closes_no_gate() -> None:
-    """The gate keeps the memory of a model that llama-swap has unloaded."""
-    idle = card(**without("llama-swap"), tts=2048)
-    assert one(let_in(agreed=PRESSED_BEFORE), idle, seating()).act is Action.KEEP
-
-
 @pytest.mark.parametrize(
     ("grace", "seconds", "act"),
     [
@@ -223,25 +205,6 @@ def test_what_the_watchdogs_offender_gives_back_is_waited_for_before_a_gate_clos
     going = seat_pod("immich-ml", 3000, going_since=NOW - seconds, grace_seconds=grace)
     seats = replace(seating("immich-ml"), pods=(*seating("immich-ml").pods, going))
     measured = used(reading(600), tts=2048, **{"immich-ml": 9000})
-    assert one(let_in(agreed=PRESSED_BEFORE), measured, seats).act is act
-
-
-@pytest.mark.parametrize(
-    ("mib", "seconds", "act"), [(5000, 14, Action.KEEP), (5000, 15, Action.CLOSE), (0, 44, Action.KEEP)]
-)
-def test_a_seat_waits_for_what_is_coming_no_longer_than_for_a_gate_to_close(
-    mib: int, seconds: int, act: Action
-) -> None:
-    going = seat_pod("old", mib, going_since=NOW - seconds)
-    seats = replace(WAITS, pods=(*WAITS.pods, going))
-    assert one(let_in(), used(reading(5797), tts=2048, old=4000), seats).act is act
-
-
-@pytest.mark.parametrize(("seconds", "act"), [(0, Action.KEEP), (45, Action.CLOSE)])
-def test_what_a_pod_held_that_has_ended_is_waited_for_but_not_for_ever(seconds: int, act: Action) -> None:
-    measured = used(reading(600), gone=9000)
-    first_seen = with_ended(Seating(), [measured], Seating(pods=(seat_pod("gone", 0),)), NOW - seconds)
-    seats = with_ended(Seating(), [measured], first_seen, NOW)
     assert one(let_in(agreed=PRESSED_BEFORE), measured, seats).act is act
 
 

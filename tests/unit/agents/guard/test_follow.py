@@ -148,14 +148,3 @@ def test_a_pod_that_claims_anothers_control_group_takes_no_protection_away(
     served.cluster.pods += [thief]
     following.informer.lists()
     assert (following.last or {})["uid-llm"] == protected()
-
-
-def test_a_static_pod_that_goes_is_protected_no_more(served: Served) -> None:
-    static = pod()
-    static["metadata"] |= mirror("hash", "node-4")
-    served.cluster.pods += [static]
-    following = follower(served)
-    following.informer.lists()
-    assert list(following.last or {}) == ["hash"]
-    following.informer.apply({"type": "DELETED", "object": static})
-    assert following.last == {}

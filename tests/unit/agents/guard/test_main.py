@@ -128,14 +128,6 @@ def test_a_container_whose_processes_are_lowered_again_and_again_is_told_of_once
     assert guarded.lines() == ["lowered"]
 
 
-def test_a_container_that_was_seen_before_it_had_its_value_is_reported(guarded: Guarded) -> None:
-    """The container runtime sets oom_score_adj only after the start of the first process."""
-    for adj in (-998, 869):
-        guarded.node.processes = {7: ("uid-llm", adj)}
-        guarded.guard.pass_once()
-    assert guarded.lines() == ["lowered"]
-
-
 def test_a_pod_is_told_once_that_it_could_not_be_done(guarded: Guarded) -> None:
     guarded.node.processes, guarded.node.stubborn = {7: ("uid-llm", 869), 8: ("uid-llm", 869)}, {7, 8}
     guarded.guard.pass_once()
@@ -162,11 +154,6 @@ def test_an_error_of_one_process_leaves_all_other_processes_protected(guarded: G
     assert str(error) in note
 
 
-def test_before_the_first_pass_there_is_no_success(guarded: Guarded) -> None:
-    assert guarded.guard.metrics() == (503, "no pass yet\n")
-    assert guarded.guard.health() == (200, "ok\n")
-
-
 def test_a_pass_that_fails_is_no_success_and_the_next_one_recovers(guarded: Guarded) -> None:
     guarded.node.broken = True
     guarded.guard.pass_once()
@@ -184,15 +171,6 @@ def test_passes_that_have_stopped_make_metrics_and_health_fail(guarded: Guarded)
     guarded.now.seconds = STALE_SECONDS + 1
     assert guarded.guard.metrics() == (503, "the last pass was 16 s ago\n")
     assert guarded.guard.health() == (503, "the last pass was 16 s ago\n")
-
-
-def test_whom_to_protect_must_be_known_before_there_is_success(guarded: Guarded) -> None:
-    guarded.guard.follower.last = None
-    guarded.guard.pass_once()
-    assert guarded.guard.metrics() == (503, "the API has not reported yet which pods to protect\n")
-    assert guarded.guard.health() == (200, "ok\n")
-    guarded.guard.follower.last = {}
-    assert guarded.guard.metrics()[0] == 200
 
 
 def test_a_guard_that_has_lost_one_of_its_threads_is_to_be_restarted(guarded: Guarded) -> None:

@@ -57,28 +57,11 @@ def test_a_process_that_joins_its_container_while_young_is_found(index: ProcessI
     assert index.scan(PROBLEMS) == {7: POD}
 
 
-def test_a_process_that_has_been_there_for_a_while_is_not_read_each_time(index: ProcessIndex, now: FakeTime) -> None:
-    put(index.proc, 7, in_pod(UID))
-    grown(index, now)
-    (index.proc / "7" / "cgroup").write_text("unreadable")
-    assert index.scan(PROBLEMS) == {7: POD}
-
-
 def test_a_number_that_another_process_has_now_is_found_out(index: ProcessIndex, now: FakeTime) -> None:
     put(index.proc, 7, in_pod(UID))
     grown(index, now)
     put(index.proc, 7, in_pod(OTHER))
     now.seconds += STALE_SECONDS
-    assert index.scan(PROBLEMS) == {7: OTHER_POD}
-
-
-def test_a_process_that_was_gone_meanwhile_counts_as_new(index: ProcessIndex, now: FakeTime) -> None:
-    put(index.proc, 7, in_pod(UID))
-    grown(index, now)
-    (index.proc / "7" / "cgroup").unlink()
-    (index.proc / "7").rmdir()
-    assert index.scan(PROBLEMS) == {}
-    put(index.proc, 7, in_pod(OTHER))
     assert index.scan(PROBLEMS) == {7: OTHER_POD}
 
 

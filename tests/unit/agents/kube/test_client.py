@@ -3,14 +3,8 @@
 import pytest
 
 from agents.kube import client as api_module
-from agents.kube.client import Api, ApiError, in_cluster
-from agents.kube.transport import ApiRequest, ApiResponse
-from agents.runtime.errors import AgentError
-from agents.runtime.items import Unjudged, judged
+from agents.kube.client import ApiError
 from tests.support.fake_cluster import Fault, Served
-from tests.support.in_memory import InMemory
-
-POD = "/api/v1/namespaces/immich/pods/ml"
 
 
 def test_a_list_is_read_page_by_page(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,22 +66,6 @@ def test_one_object_is_read_whatever_its_size_up_to_what_etcd_takes(
     assert served.time.slept == [], "it is not asked for again"
 
 
-DEEP = b'{"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}"
-
-
-class Nested(InMemory):
-    def send(self, request: ApiRequest) -> ApiResponse:
-        return ApiResponse(status=200, reason="OK", headers={}, body=DEEP)
-
-
-def test_an_answer_that_is_nested_too_deeply_is_an_error_of_its_object_alone(served: Served) -> None:
-    api = Api(served.endpoint(), clock=served.time.clock(), transport=Nested(served.cluster))
-    with pytest.raises(ApiError, match="TooLarge: the answer is nested too deeply") as raised:
-        api.find(POD)
-    assert not raised.value.ends_pass
-    assert isinstance(judged(lambda: api.find(POD)), Unjudged)
-
-
 def test_the_token_is_read_again_for_each_request(served: Served) -> None:
     client = served.api()
     served.cluster.objects["/x"] = {}
@@ -137,14 +115,3 @@ def test_an_expired_list_is_for_the_next_pass(served: Served) -> None:
         list(served.api().items("/api/v1/nodes"))
     assert caught.value.transient
     assert served.time.slept == []
-
-
-def test_outside_a_pod_the_message_reports_it() -> None:
-    with pytest.raises(AgentError, match="KUBERNETES_SERVICE_HOST"):
-        in_cluster({})
-
-
-def test_a_missing_token_names_the_file(served: Served) -> None:
-    (served.mount / "token").unlink()
-    with pytest.raises(AgentError, match="serviceaccount/token"):
-        served.api().get("/x")

@@ -48,10 +48,6 @@ def test_memory_that_is_no_whole_number_of_mib_counts_without_the_rest() -> None
     assert read(nvidia_slice("n", [device])).devices == (15360,)
 
 
-def test_the_exporters_slices_are_read_alike() -> None:
-    assert read(ours("n", 15360, 24576)) == PublishedDevices(devices=(24576, 15360))
-
-
 def test_where_both_publish_a_device_counts_that_both_have_and_for_the_less() -> None:
     nvidia = nvidia_slice("n", [Gpu(uuid="a", mib=24576), Gpu(minor=1, uuid="b"), Gpu(minor=2, uuid="c")])
     assert read(nvidia, ours("n", 24000, 16000, uuids=("a", "b"))).devices == (24000, 15360)
@@ -66,13 +62,6 @@ def test_of_a_pool_in_parts_the_newest_generation_counts_when_it_is_whole() -> N
     half = read(gpus, old)
     assert half.devices is None
     assert half.problem == "gpu.nvidia.com: its devices are partly published: 1 of 2 ResourceSlices"
-
-
-def test_other_drivers_and_slices_of_no_node_show_nothing() -> None:
-    nic, network = nvidia_slice("n", [Gpu()]), nvidia_slice("n", [Gpu()])
-    nic["spec"]["driver"] = "compute-domain.nvidia.com"
-    del network["spec"]["nodeName"]
-    assert read(nic, network) == PublishedDevices()
 
 
 def test_a_gpu_that_shares_the_hosts_memory_leaves_the_whole_node_unknown() -> None:

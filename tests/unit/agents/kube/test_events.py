@@ -69,17 +69,3 @@ def test_an_event_that_cannot_be_written_is_logged_and_the_next_one_is_written(s
         "an Event is not written",
         "Events are written again",
     ]
-
-
-def test_events_that_nobody_writes_do_not_pile_up(served: Served) -> None:
-    events = writer(served)
-    for _ in range(1001):
-        events.put(REFUSAL)
-    assert [line["message"] for line in served.lines()] == ["an Event is not written: 1000 wait to be written"]
-
-
-def test_an_act_goes_on_without_the_event_that_is_refused(served: Served) -> None:
-    served.cluster.faults = [Fault("POST", "/apis/events.k8s.io", 403, "Forbidden", "no events")]
-    recorder(served).try_record(REFUSAL, NOW, served.log())
-    (line,) = served.lines()
-    assert line["message"].startswith("the event was not written: ")

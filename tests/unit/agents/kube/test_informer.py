@@ -4,14 +4,12 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from agents.kube import informer as module
-from agents.kube.informer import Backlog, Informer, Watches, WatchSource, backoff_seconds, read_list
-from agents.kube.paths import api_path
+from agents.kube.informer import Backlog, Informer, Watches, WatchSource, read_list
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.loop import ProblemLog
@@ -103,15 +101,6 @@ def test_a_watch_that_the_server_ends_is_resumed_from_the_last_version_without_a
     assert nodes.messages() == []
 
 
-def test_a_bookmark_moves_the_version_to_resume_from_and_is_no_object(nodes: Nodes) -> None:
-    with running(nodes.informer, nodes.cluster):
-        bookmark(nodes, "5000")
-        nodes.time.ahead_seconds = 2
-        nodes.cluster.end_open_watches()
-        eventually(lambda: "5000" in nodes.watched_from(), nodes.watched_from)
-    assert (nodes.names, nodes.lists) == ({"listed"}, 1)
-
-
 @pytest.mark.parametrize("where", ["as it is opened", "within it"])
 def test_a_version_that_expired_is_answered_by_a_relist_and_is_no_error(nodes: Nodes, where: str) -> None:
     if where == "as it is opened":
@@ -140,28 +129,6 @@ def test_an_error_is_logged_once_however_often_it_comes_and_its_end_once_the_wat
         eventually(lambda: nodes.steady() and nodes.messages()[1:] == ["watches the nodes again"], nodes.messages)
 
 
-def test_a_watch_that_the_server_ends_at_once_is_lost(nodes: Nodes) -> None:
-    with running(nodes.informer, nodes.cluster):
-        nodes.cluster.end_watches()
-        eventually(lambda: nodes.lists > 2)
-        assert nodes.messages() == ["relists the nodes: WATCH /api/v1/nodes: the server ended it at once"]
-        nodes.cluster.watches_last = True
-
-
-def test_a_watch_that_lasted_the_shortest_time_is_resumed() -> None:
-    now = [0.0]
-
-    def read(seconds: float) -> bytes:
-        now[0] = module.SHORTEST_SECONDS
-        return b""
-
-    stream = SimpleNamespace(read=read, close=lambda: None, stop=lambda: None)
-    api: Any = SimpleNamespace(open=lambda path: stream)
-    watches = Watches(api, Clock(monotonic=lambda: now[0]), ())
-    source = WatchSource(path=api_path("v1", "nodes"), resource_version="7")
-    assert watches._watch(source, "7") == "7"  # noqa: SLF001 (a thread would take some time)
-
-
 def test_an_informer_that_waits_until_it_may_list_is_alive(nodes: Nodes) -> None:
     now = [0.0]
 
@@ -183,13 +150,6 @@ def test_what_was_known_stays_while_the_lists_fail(nodes: Nodes) -> None:
         eventually(lambda: nodes.lists >= 3)
         assert nodes.names == {"listed"}
         eventually(lambda: nodes.lists == 7)
-
-
-def test_a_relist_begins_after_it_was_asked_for(nodes: Nodes) -> None:
-    with running(nodes.informer, nodes.cluster):
-        nodes.cluster.nodes.clear()  # without any event
-        nodes.informer.relist()
-        eventually(lambda: nodes.names == set())
 
 
 def test_nothing_is_listed_before_it_is_ready(nodes: Nodes) -> None:
@@ -261,19 +221,6 @@ def test_relists_wait_longer_each_time_until_a_watch_was_steady(
     )  # fmt: skip
     informer.run()
     assert served.time.slept == [0.5, 1.0, 2.0, 4.0, 5.0, 0.5, 1.0]
-
-
-def test_the_wait_is_between_half_and_one_and_a_half_of_a_bounded_backoff() -> None:
-    assert [backoff_seconds(failures, 0.5) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1, 2, 4, 5, 5]
-    assert (backoff_seconds(1, 0.0), backoff_seconds(10_000, 1.0)) == (0.25, 7.5)
-
-
-def test_a_list_keeps_of_every_page_what_is_asked_for(served: Served) -> None:
-    for number in range(250):
-        served.cluster.add_node(f"node-{number}")
-    listed = read_list(served.api(), NODES, lambda item: name_of(item) if name_of(item).endswith("7") else None)
-    assert listed.items == tuple(f"node-{number}" for number in range(7, 250, 10))
-    assert listed.source == WatchSource(path=NODES, resource_version=str(served.cluster.version))
 
 
 def test_who_reads_events_waits_until_those_before_are_applied() -> None:

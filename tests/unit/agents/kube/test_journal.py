@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from agents.kube.client import ApiError
-from agents.kube.journal import Journal, JournalError, Record
+from agents.kube.journal import Journal, JournalError
 from tenancy.names import JOURNAL_KEY
-from tests.support.fake_cluster import SYSTEM, Fault, Served
+from tests.support.fake_cluster import SYSTEM, Served
 
 NAME = "gpu-vram-watchdog-journal"
 PATH = f"/api/v1/namespaces/{SYSTEM}/configmaps/{NAME}"
@@ -65,13 +64,6 @@ def test_the_same_content_from_another_writer_is_not_ours(declared: Served) -> N
     assert one.write({"by": "both"}, after=seen) is None
 
 
-def test_a_write_that_another_one_replaced_before_its_retry_is_not_ours(declared: Served) -> None:
-    us, other = journal(declared), journal(declared)
-    seen = us.read()
-    LostAnswer(declared, meanwhile=lambda: other.write({"by": "other"}, after=other.read()))
-    assert us.write({"by": "us"}, after=seen) is None
-
-
 def test_a_journal_that_went_is_not_written(declared: Served) -> None:
     record = journal(declared).read()
     del declared.cluster.objects[PATH]
@@ -83,10 +75,3 @@ def test_what_is_no_journal_is_no_empty_one(declared: Served, text: str) -> None
     declared.cluster.objects[PATH]["data"] = {JOURNAL_KEY: text}
     with pytest.raises(JournalError, match=f"ConfigMap {NAME}, {JOURNAL_KEY}: is not a JSON object"):
         journal(declared).read()
-
-
-@pytest.mark.parametrize("status", [403, 503])
-def test_a_write_without_an_answer_is_an_error(declared: Served, status: int) -> None:
-    declared.cluster.faults = [Fault("PATCH", PATH, status, times=9)]
-    with pytest.raises(ApiError, match=str(status)):
-        journal(declared).write({}, after=Record(version="7"))

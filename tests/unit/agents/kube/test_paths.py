@@ -1,14 +1,8 @@
 """Tests that a tenant's name can never send an agent's request to another object."""
 
-import ast
-
 import pytest
 
 from agents.kube.paths import PathError, api_path, below, with_query
-from tests.support.imports import modules
-from tests.support.paths import ROOT
-
-NOT_OF_KUBERNETES = ("/api/v1/query?",)  # the path of Prometheus' HTTP API is allowed
 
 
 @pytest.mark.parametrize(
@@ -33,21 +27,3 @@ def test_each_part_of_a_path_is_quoted(name: str, quoted: str) -> None:
 def test_a_name_that_no_url_can_have_is_refused(name: str) -> None:
     with pytest.raises(PathError, match="is no name of an object"):
         api_path("v1", "namespaces", name)
-
-
-def test_a_group_is_below_apis() -> None:
-    assert api_path("apps/v1", "deployments") == "/apis/apps/v1/deployments"
-
-
-def makes_paths(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        return getattr(node.func, "id", "") == "ApiPath"
-    text = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(text, str) and text.startswith(("/api/", "/apis/")) and text not in NOT_OF_KUBERNETES
-
-
-def test_only_one_module_makes_paths() -> None:
-    """mypy checks that each request has an ApiPath."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in modules("agents")}
-    making = {str(path.relative_to(ROOT)) for path, tree in trees.items() if any(map(makes_paths, ast.walk(tree)))}
-    assert making == {"agents/kube/paths.py"}

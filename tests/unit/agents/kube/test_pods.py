@@ -116,18 +116,6 @@ def test_a_mirror_is_of_the_node_that_runs_it() -> None:
     assert not pod(metadata=mirror("uid-of-a-neighbour", "node")).static
 
 
-def test_what_a_new_pod_lacks_is_absent() -> None:
-    found = pod(metadata={"annotations": None, "labels": None, "ownerReferences": None})
-    assert (found.annotations, found.labels, found.controller, found.containers) == ({}, {}, None, {})
-    assert (found.node, found.priority, found.priority_class, str(found)) == (None, 0, None, "n/p")
-
-
-def test_its_age_counts_from_its_start_on_the_node() -> None:
-    assert pod().started == datetime(2026, 6, 2, 6, tzinfo=UTC)
-    started = pod(status={"startTime": "2026-06-02T06:30:00Z"}).started
-    assert started == datetime(2026, 6, 2, 6, 30, tzinfo=UTC)
-
-
 SEATED = Ledger(domain=DOMAIN, pools=(T4,), seats=(Seat(name="s", tenant="n", pool=T4.name, gpumem_mib=3000),))
 
 

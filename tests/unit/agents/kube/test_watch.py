@@ -9,7 +9,7 @@ from agents.kube.client import ApiError
 from agents.kube.nodes import NODES
 from agents.kube.watch import Watch
 from agents.runtime.clock import Clock
-from tests.support.fake_cluster import Served, status
+from tests.support.fake_cluster import Served
 from tests.support.informing import watched
 
 
@@ -23,14 +23,6 @@ def test_the_request_bears_version_bookmarks_limit_and_selector(served: Served) 
             "&fieldSelector=spec.nodeName%21%3D",
         )
     ]
-
-
-def test_an_expired_version_asks_for_a_new_list(served: Served) -> None:
-    with watched(served) as events:
-        served.cluster.tell("ERROR", NODES, {**status(410, "Expired", "too old resource version"), "metadata": {}})
-        with pytest.raises(ApiError, match="WATCH /api/v1/nodes: 410 Expired: too old") as caught:
-            next(events)
-    assert caught.value.transient
 
 
 def test_what_is_no_event_is_an_error(served: Served) -> None:

@@ -11,8 +11,6 @@ from agents.node.cgroup import Container, ProcError, container_in, container_of
 
 UID = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
 SLICE = UID.replace("-", "_")
-# The kubelet uses the hash of a static pod's manifest as the pod's UID.
-STATIC_UID = "8a9a8d0e7c3f4f0ea3a5b5bd35b7a1c2"
 ID = "6f1c3e0b0d4b6a2f9e8d7c6b5a493827161504f3e2d1c0bfaeadbcdbeacfd012"
 CONTAINER = Container(UID, ID)
 
@@ -84,11 +82,6 @@ def test_no_container_is_found_in(layout: str) -> None:
     assert container_in(OUTSIDE[layout] + "\n") is None
 
 
-def test_a_static_pod_is_found_by_the_hash_that_is_its_uid() -> None:
-    line = f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{STATIC_UID}.slice/crio-{ID}.scope"
-    assert container_in(line) == Container(STATIC_UID, ID)
-
-
 def test_a_container_cannot_pass_for_another_by_naming_its_own_groups() -> None:
     forged = f"{uuid.UUID(int=7)}"
     for layout, lines in LAYOUTS.items():
@@ -105,11 +98,6 @@ def test_any_pod_and_container_come_back_from_either_driver(pod: uuid.UUID, cont
     cgroupfs = f"3:cpuset:/{root}/pod{pod}/{container}"
     systemd = f"0::/{root}/kubepods-pod{str(pod).replace('-', '_')}.slice/crio-{container}.scope"
     assert container_in(cgroupfs) == container_in(systemd) == Container(str(pod), container)
-
-
-@given(st.text(alphabet="0123456789abcdef:/-_.podslice\n", max_size=200))
-def test_any_other_text_names_no_container_and_breaks_nothing(text: str) -> None:
-    assert container_in(text) is None or len(container_in(text).id) == 64
 
 
 def test_a_process_that_ended_is_in_no_container(tmp_path: Path) -> None:

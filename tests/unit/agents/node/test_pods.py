@@ -1,13 +1,9 @@
 """Tests how the node agents find the pod and the budget of a container."""
 
-import io
-
 import pytest
 
 from agents.node.cgroup import Container
 from agents.node.pods import Owner
-from agents.runtime.log import Log
-from tests.support.fake_cluster import NAMES
 from tests.support.mirrors import mirror
 from tests.support.node_pods import CHAT, read
 
@@ -56,16 +52,3 @@ def test_nobody_takes_anothers_control_group_for_its_own() -> None:
         },
     }
     assert read(CHAT, thief).owner(Container("uid-chat", "aaa")).namespace == "chat"
-
-
-def test_a_pod_without_any_status_is_listed() -> None:
-    (pod,) = read({**CHAT, "status": {"phase": "Pending"}}).pods
-    assert (pod.declared_mib, pod.containers) == (5000, {})
-
-
-def test_a_pod_whose_request_cannot_be_read_is_named_and_leaves_the_others_known() -> None:
-    odd = {**CHAT, "spec": {"containers": [{"name": "model", "resources": {"limits": {NAMES.gpumem: "lots"}}}]}}
-    output = io.StringIO()
-    assert [pod.declared_mib for pod in read(odd, CHAT, log=Log("test", output)).pods] == [0, 5000]
-    assert "the budget of pod chat/chat-0 cannot be judged: pod chat/chat-0" in output.getvalue()
-    assert "'lots' is not a quantity" in output.getvalue()

@@ -82,12 +82,6 @@ def test_after_every_event_it_is_what_a_list_would_show(before: list[Any], after
     assert seen.snapshot() == listed(there).snapshot()
 
 
-def test_a_bookmark_is_no_object() -> None:
-    seen = listed({"a": node("a", "1")})
-    assert not seen.apply({"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "9"}}})
-    assert list(seen.nodes) == ["a"]
-
-
 def test_a_heartbeat_changes_nothing_but_the_version_to_write_on() -> None:
     seen = listed({"a": node("a", "1")})
     beat = node("a", "1")
@@ -95,17 +89,6 @@ def test_a_heartbeat_changes_nothing_but_the_version_to_write_on() -> None:
     beat["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T05:00:00Z"}]
     assert not seen.apply({"type": "MODIFIED", "object": beat})
     assert seen.nodes["a"].resource_version == "2"
-
-
-def test_a_pod_whose_request_cannot_be_read_is_reported_with_its_node() -> None:
-    seen = listed({"a": node("a", "1"), "q": pod("q", "a", "3k")})
-    assert seen.apply({"type": "ADDED", "object": pod("p", "a", "x")})
-    bound = seen.snapshot().bound["a"]
-    assert bound.mib == 3000
-    (problem,) = bound.unreadable
-    assert problem.startswith("pod n/p: viktorbarzin.me/gpumem: ")
-    assert seen.apply({"type": "DELETED", "object": pod("p", "a", "x")})
-    assert seen.snapshot().bound["a"] == BoundRequests(mib=3000)
 
 
 def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:

@@ -106,20 +106,6 @@ def test_what_was_advertised_before_the_doubt_takes_nothing_new(bound_mib: int, 
     assert written(actions) == [left]
 
 
-def test_more_bound_than_declared_is_reported_each_time() -> None:
-    (finding,) = judged(node(gpumem="15k", gpu_count="15k"), T4, bound_mib=15000)
-    assert isinstance(finding, NodeFinding)
-    assert not finding.blocking
-    assert "pods that ask for 15000 MiB run here, pool t4 has 14000" in finding.note
-
-
-def test_two_pods_on_the_same_two_devices_find_enough_gpu_count() -> None:
-    two = node({"slot": "2", LABEL_GPU_MEMORY: "24576", LABEL_GPU_COUNT: "2"})
-    shown = applied(two, judged(two, TWO)).allocatable
-    assert whole(shown[NAMES.gpu_count]) >= 2 * TWO.device_count
-    assert shown[NAMES.gpu_count] == shown[NAMES.gpumem]
-
-
 def test_both_keys_of_both_maps_are_written_at_once_in_the_servers_spelling() -> None:
     (change,) = judged(replace(node(), resource_version="7"), T4)
     assert isinstance(change, NodePatch)
@@ -180,9 +166,3 @@ def test_in_no_case_a_write_goes_below_what_is_bound_or_above_what_is_there(
     }
     assert shown is None or bound_mib <= shown <= max(verified_mib(state, pools), bound_mib)
     assert written(judged(after, *pools, bound_mib=bound_mib)) == [], "a second pass changes nothing"
-
-
-@given(nodes, bound_sums)
-def test_retiring_removes_both_keys_whatever_runs(state: Node, bound_mib: int) -> None:
-    after = applied(state, judged(state, bound_mib=bound_mib))
-    assert {NAMES.gpumem, NAMES.gpu_count}.isdisjoint({*after.capacity, *after.allocatable})

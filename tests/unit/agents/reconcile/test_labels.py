@@ -23,7 +23,7 @@ from tenancy.names import (
     RECONCILE,
     journal,
 )
-from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Fault, Served
+from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Served
 from tests.support.reconciling import FULL, NOTHING, reconciler, written
 
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{journal(RECONCILE)}"
@@ -77,10 +77,6 @@ def test_after_minutes_what_is_bound_stays_and_nothing_new_is_taken(labels: Mapp
     assert written(judged(node(labels), GONE, after=HOLD_SECONDS)) == [None]
 
 
-def test_a_node_that_the_kubelet_zeroed_meanwhile_is_advertised_as_it_was() -> None:
-    assert written(judged(node({}, gpumem="0", gpu_count="0"), GONE, after=60)) == [14000]
-
-
 def test_a_withdrawn_pool_is_taken_off_at_once_whatever_its_nodes_showed() -> None:
     for ledger in (replace(LEDGER, pools=(WHOLE,)), replace(LEDGER, pools=(replace(T4, node_selector={"gpu": "l4"}),))):
         for labels in (LABELS, {}):
@@ -108,24 +104,6 @@ def test_the_wait_begins_when_a_label_is_first_missed_and_ends_when_it_is_back()
     assert remember_verified(LEDGER, (node({}),), first, NOW) == GONE
     assert remember_verified(LEDGER, (node({}),), GONE, NOW + 300) == GONE
     assert remember_verified(LEDGER, (node(LABELS),), GONE, NOW + 300) == SEEN
-
-
-@pytest.mark.parametrize("behind_seconds", [1, 86_400])
-def test_a_wait_that_a_clock_ahead_of_ours_began_begins_now(behind_seconds: int) -> None:
-    found = node({})
-    assert written(judged(found, GONE, after=-behind_seconds)) == []
-    since = NOW - behind_seconds
-    assert remember_verified(LEDGER, (found,), GONE, since) == {
-        "n": VerifiedEvidence(labels=LABELS, missing_since=since)
-    }
-
-
-def test_a_node_without_capacity_is_forgotten() -> None:
-    bare = node({}, gpumem=None, gpu_count=None)
-    assert remember_verified(LEDGER, (node({}),), GONE, NOW + HOLD_SECONDS) == GONE
-    assert remember_verified(LEDGER, (bare,), GONE, NOW + HOLD_SECONDS) == {}
-    assert remember_verified(LEDGER, (), GONE, NOW) == {}
-    assert remember_verified(replace(LEDGER, pools=()), (node({}),), GONE, NOW) == {}
 
 
 def run(served: Served, *, seconds: float, ahead_seconds: float = 0) -> int:
@@ -159,21 +137,6 @@ def test_the_wait_goes_on_across_runs(kept: Served) -> None:
     assert json.loads(kept.cluster.objects[JOURNAL]["data"][JOURNAL_KEY]) == {}
 
 
-def test_on_a_node_whose_clock_is_ahead_the_wait_is_as_long(kept: Served) -> None:
-    assert run(kept, seconds=10) == 0
-    assert run(kept, seconds=60, ahead_seconds=3600) == 0
-    assert kept.cluster.shown() == FULL
-
-
-def test_labels_that_come_back_leave_no_trace(kept: Served) -> None:
-    assert run(kept, seconds=60) == 0
-    kept.cluster.add_node(gpumem="14k", gpu_count="14k")
-    assert run(kept, seconds=300) == 0
-    assert kept.cluster.shown() == FULL
-    known = json.loads(kept.cluster.objects[JOURNAL]["data"][JOURNAL_KEY])
-    assert known == {"k8s-node1": {"labels": LABELS, "missing_since": None}}
-
-
 def test_a_destroy_waits_for_no_label(kept: Served) -> None:
     kept.cluster.delete_ledger()
     assert run(kept, seconds=60) == 0
@@ -188,10 +151,3 @@ def test_a_journal_that_cannot_be_read_keeps_no_node_from_being_advertised(kept:
     assert run(kept, seconds=60) == 0
     assert kept.cluster.shown() == FULL
     assert any(line["level"] == "error" and "to start over" in line["message"] for line in kept.lines())
-
-
-def test_a_journal_that_cannot_be_written_keeps_no_node_from_being_advertised(kept: Served) -> None:
-    kept.cluster.faults = [Fault("PATCH", JOURNAL, 403, "Forbidden", "no journal", times=9)]
-    kept.cluster.add_node("second")
-    assert run(kept, seconds=60) == 0
-    assert kept.cluster.shown("second") == FULL

@@ -9,9 +9,8 @@ import pytest
 
 from agents.kube.ledger import LedgerError
 from agents.reconcile.main import ROLLOUT_SECONDS
-from tenancy.ledger import Ledger
 from tenancy.names import EVENT_ADVERTISED, EVENT_REFUSED, LABEL_GPU_MEMORY, RECONCILE
-from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4, FakeCluster, Fault, Served
+from tests.support.fake_cluster import LABELS, NAMES, T4, FakeCluster, Fault, Served
 from tests.support.reconciling import FULL, NOTHING, reconciler
 
 MINUTE = datetime(2026, 11, 21, 4, 30, tzinfo=UTC)
@@ -86,12 +85,6 @@ def test_a_rollout_whose_writes_do_not_last_ends_and_names_the_node(served: Serv
     assert sum(served.time.slept) <= ROLLOUT_SECONDS
 
 
-def test_a_pass_writes_to_a_node_at_most_four_times(served: Served, fresh: FakeCluster) -> None:
-    fresh.ignores_patches = True
-    assert not reconciler(served).attempt().right
-    assert len(patches(fresh)) == 4
-
-
 @pytest.mark.parametrize("run_seconds", [0, 50])
 def test_a_patch_that_one_node_refuses_keeps_no_other_from_being_advertised(served: Served, run_seconds: int) -> None:
     served.cluster.add_ledger(replace(T4, nodes=3))
@@ -111,16 +104,6 @@ def test_a_node_without_labels_does_not_hold_a_rollout_whose_pool_has_another(
     assert (fresh.shown("bare"), fresh.shown(), served.time.slept) == (NOTHING, FULL, [])
     words = "bare: the label nvidia.com/gpu.memory and nvidia.com/gpu.count is missing"
     assert words in logged(served, "error")[-1]
-
-
-def test_a_pod_whose_request_cannot_be_read_is_its_nodes_alone(served: Served, fresh: FakeCluster) -> None:
-    fresh.add_node("a", gpumem="16k", gpu_count="16k")
-    fresh.add_pod("odd", "a", "x")
-    assert reconciler(served).run() == 0
-    assert (fresh.shown("a")[0], fresh.shown()) == ("16k", FULL)
-    warnings = logged(served, "warning")
-    assert any(message.startswith("pod immich/odd: viktorbarzin.me/gpumem: ") for message in warnings)
-    assert logged(served, "error") == [], "the capacity is right"
 
 
 def test_a_run_that_starts_late_in_its_minute_ends_by_itself(served: Served, fresh: FakeCluster) -> None:
@@ -249,29 +232,3 @@ def test_a_broken_ledger_ends_the_run_and_leaves_the_nodes_alone(
     with pytest.raises(LedgerError, match=problem):
         reconciler(served).run()
     assert patches(fresh) == []
-
-
-def test_unknown_keys_of_a_later_version_are_logged_once(served: Served, fresh: FakeCluster) -> None:
-    later = Ledger(domain=DOMAIN, pools=(T4,)).to_data() | {"leases": []}
-    fresh.add_ledger(text=json.dumps(later))
-    assert reconciler(served, run_seconds=50).run() == 0
-    assert fresh.shown() == FULL
-    assert logged(served, "warning") == [
-        "ConfigMap gpu-tenancy-ledger: ledger.leases: not known to this version of the agents and left out; if that "
-        "stays, an up was interrupted: run pulumi up again"
-    ]
-
-
-def test_ended_pods_do_not_count(served: Served) -> None:
-    served.cluster.add_ledger(T4)
-    served.cluster.add_node(gpumem="20k", gpu_count="20k")
-    served.cluster.add_pod("done", "k8s-node1", "20k", phase="Succeeded")
-    assert reconciler(served).run() == 0
-    assert served.cluster.shown()[0] == "14k"
-
-
-def test_a_node_that_is_gone_when_it_is_written_is_no_error(served: Served, fresh: FakeCluster) -> None:
-    fresh.add_node("leaving")
-    fresh.before_patch = lambda: fresh.nodes.pop("leaving", None)  # type: ignore[assignment, return-value]
-    assert reconciler(served).run() == 0
-    assert fresh.shown() == FULL

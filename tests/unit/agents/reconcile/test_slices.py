@@ -24,8 +24,8 @@ from tenancy.names import (
     LABEL_GPU_REPLICAS,
 )
 from tenancy.quantity import canonical
-from tests.support.fake_cluster import LABELS, NAMES, T4, Served
-from tests.support.reconciling import findings, reconciler, written
+from tests.support.fake_cluster import LABELS, NAMES, T4
+from tests.support.reconciling import findings, written
 
 BARE = {"gpu": "t4"}
 BY_SLICES = replace(T4, source=Source.SLICES)
@@ -192,21 +192,6 @@ def test_slices_that_go_count_for_minutes_and_then_nothing_new_is_taken() -> Non
         assert written(over) == [3000]
 
 
-def test_slices_that_show_a_device_less_count_at_once() -> None:
-    two = replace(SEEN, devices=(15360, 15360))
-    assert written(judged(node(gpumem="28k"), TWO, PublishedDevices(devices=(15360,)), verified=two)) == [14000]
-
-
-def test_the_pools_label_that_flaps_takes_nothing_off_while_slices_show_the_devices() -> None:
-    assert written(judged(node({}, gpumem="14k"), BY_SLICES, PublishedDevices(devices=(15360,)), verified=SEEN)) == []
-
-
-def test_another_source_counts_at_once_whatever_was_seen_before() -> None:
-    labelled = VerifiedEvidence(labels=LABELS)
-    assert EVENT_REFUSED in findings(judged(node(BARE), BY_SLICES, PublishedDevices(), verified=labelled))
-    assert EVENT_REFUSED in findings(judged(node(BARE), T4, PublishedDevices(), verified=SEEN))
-
-
 def test_what_slices_showed_is_kept_across_runs_and_a_journal_of_labels_is_as_it_was() -> None:
     ledger = Ledger(domain=NAMES.domain, pools=(BY_SLICES,))
     known = remember_verified(ledger, (node(LABELS),), {}, NOW, {"n": PublishedDevices(devices=(24576, 8192))})
@@ -244,10 +229,3 @@ def test_no_more_is_advertised_than_is_shown_or_declared_unless_it_is_bound(
         held = {} if gpumem_mib is None else dict.fromkeys((NAMES.gpumem, NAMES.gpu_count), canonical(gpumem_mib))
         state = replace(state, capacity=held, allocatable=held)
     assert written(judged(state, pool, shows, bound_mib=bound_mib)) == [], "a second pass changes nothing"
-
-
-def test_where_every_pool_goes_by_labels_no_slice_is_asked_for(served: Served) -> None:
-    served.cluster.add_ledger(T4)
-    served.cluster.add_node()
-    assert reconciler(served).run() == 0
-    assert not [url for _, url in served.cluster.requests if "resourceslices" in url]

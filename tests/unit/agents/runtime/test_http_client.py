@@ -1,11 +1,9 @@
 """Tests that the time of a GET request is limited."""
 
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import pytest
@@ -28,28 +26,3 @@ def test_who_does_not_answer_in_time_is_left_to_himself(monkeypatch: pytest.Monk
             fetch("http://queue/")
         assert opened.wait(PATIENCE_SECONDS)  # A later thread would make its request in the next test.
     released.set()
-
-
-def test_requests_share_one_https_handler_because_each_reads_all_ca_certificates(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    together = threading.Barrier(8)
-    made: list[object] = []
-
-    class Slow(urllib.request.HTTPSHandler):
-        def __init__(self) -> None:
-            made.append(self)
-            time.sleep(0.05)
-            super().__init__()
-
-    def attempt(number: int) -> None:
-        together.wait()
-        with pytest.raises(FetchError, match="refused"):
-            fetch(f"http://queue/{number}")
-
-    monkeypatch.setattr(http_client, "_HANDLERS", (urllib.request.HTTPHandler, Slow))
-    monkeypatch.setattr(http_client, "_made", [])
-    refused = mock.Mock(side_effect=urllib.error.URLError("refused"))
-    with opening(refused), ThreadPoolExecutor(8) as threads:
-        list(threads.map(attempt, range(8)))
-    assert len(made) == 1

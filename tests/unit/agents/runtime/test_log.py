@@ -46,13 +46,3 @@ def test_each_line_is_one_flushed_write_so_that_those_of_two_threads_do_not_mix(
     assert [text.count("\n") for text in stream.writes] == [1, 1]
     assert all(text.endswith("}\n") for text in stream.writes)
     assert stream.flushed == 2
-
-
-class Full(Stream):
-    def flush(self) -> None:
-        raise OSError("No space left on device")
-
-
-def test_a_stream_that_cannot_be_written_ends_the_run() -> None:
-    with pytest.raises(OSError, match="No space left"):
-        Log("guard", Full()).info("lost")

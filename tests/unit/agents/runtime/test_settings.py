@@ -44,12 +44,6 @@ def test_every_wrong_value_is_named_at_once_with_what_to_change() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", ["0", "65536", "80.0", "٨٠", "1_000", ""])
-def test_a_port_is_a_port(value: str) -> None:
-    (problem,) = problems(exporter.Settings, {**EXPORTER, "PORT": value})
-    assert problem == f"PORT: must be a whole number from 1 to 65535 (got {value!r})"
-
-
 @pytest.mark.parametrize(
     ("demand", "expected"),
     [
@@ -79,10 +73,3 @@ def test_a_gate_has_one_of_three_demand_signals(demand: object, expected: object
 def test_a_wrong_gate_is_named_with_its_path(shape: object, problem: str) -> None:
     (found,) = problems(gate.Settings, gates(shape))
     assert found.startswith(problem)
-
-
-def test_wrong_gates_are_reported_together_with_other_variables() -> None:
-    found = problems(gate.Settings, {**gates({**TTS, "pool": 1}, {**TTS, "name": 2}), "RUN_SECONDS": "x"})
-    assert [line.partition(":")[0] for line in found] == ["RUN_SECONDS", "GATES.0.pool", "GATES.1.name"]
-    (problem,) = problems(gate.Settings, {**gates(), "GATES": "{}"})
-    assert problem.startswith("GATES: must be a list")

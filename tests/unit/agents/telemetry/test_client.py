@@ -56,11 +56,6 @@ def test_each_node_of_a_memory_pool_is_asked_at_its_own_exporter(served: Served)
     assert (found.age_seconds, found.read_at) == (7, 93)
 
 
-def test_an_ipv6_address_is_bracketed(served: Served) -> None:
-    add_exporter(served, ip="fd00::9")
-    assert read(served, served_text(CARD))[0] == ["http://[fd00::9]:9401/metrics"]
-
-
 @pytest.mark.parametrize(
     ("exporters", "count"),
     [((), 0), (({"phase": "Pending"},), 0), (({"podIP": ""},), 0), (({}, {"podIP": "10.0.0.8"}), 2)],

@@ -1,13 +1,13 @@
 """Tests that agents use an exporter's metrics only if they are complete, fresh and plausible."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from agents.runtime.errors import AgentError
 from agents.telemetry.device import Device
-from agents.telemetry.reading import Parser, PodUse, Reading, TelemetryError, Trouble, parse
+from agents.telemetry.reading import Parser, PodUse, TelemetryError, Trouble, parse
 from tenancy.units import MIB
 from tests.support.curves import Use, answer
 
@@ -28,12 +28,6 @@ def test_it_reports_the_devices_and_their_users() -> None:
         PodUse(uid="uid-frigate", namespace="frigate", pod="frigate-0", uuid="GPU-0", used_bytes=1_900 * MIB),
         PodUse(uid="uid-ml", namespace="immich", pod="immich-ml-0", uuid="GPU-0", used_bytes=2_000 * MIB),
     )
-
-
-def test_the_containers_of_a_pod_add_up() -> None:
-    more = 'gpu_pod_memory_used_bytes{namespace="immich",pod="immich-ml-0",pod_uid="uid-ml",container="b",%s} 5\n'
-    reading = parse(text() + more % 'gpu="0",uuid="GPU-0"')
-    assert [use.used_bytes for use in reading.uses if use.uid == "uid-ml"] == [2_000 * MIB + 5]
 
 
 def test_a_sample_may_be_thirty_seconds_old() -> None:
@@ -125,48 +119,10 @@ def test_what_is_wrong_with_one_device_is_that_devices(answer: str, devices: Seq
     assert {use.uid for use in reading.uses} == {"uid-ml", "uid-frigate"}
 
 
-def test_a_process_of_unknown_use_on_one_device_leaves_the_users_of_the_other_known() -> None:
-    reading = parse(text() + SECOND + 'gpu_memory_unknown_processes{gpu="1",uuid="GPU-1"} 1\n')
-    assert reading.unknown_uses == {"GPU-1": "NVML does not report the memory of 1 processes"}
-    assert {use.uid for use in reading.uses} == {"uid-ml", "uid-frigate"}
-
-
 def test_a_pod_without_a_budget_is_known_if_the_exporter_knows_the_ledger() -> None:
     assert all(use.declares for use in parse(text()).uses or ())
     told = parse(text(uses=(ML, replace(FRIGATE, declares=False))))
     assert {use.uid: use.declares for use in told.uses} == {"uid-ml": True, "uid-frigate": False}
-
-
-PAGES = {
-    "a page": text(),
-    "a later page": text(age_seconds=2),
-    "a stale page": text(age_seconds=31),
-    "other pods": text(uses=(ML,)),
-    "the age twice": doubled(text(), "sample_age"),
-    "the ages of two readings": text() + "gpu_memory_sample_age_seconds 2\n",
-    "no age": without(text(), "sample_age"),
-    "an impossible age": text().replace("seconds 1", "seconds -1"),
-    "an age that is not a number": text().replace("seconds 1", "seconds x"),
-    "a truncated age": text()[:-1],
-    "an empty line before a truncated age": text()[:-1].replace("\ngpu_memory_sample", "\n\ngpu_memory_sample"),
-    "the age of the API server's answer": text() + "gpu_memory_exporter_api_age_seconds 3\n",
-    "an invalid line": text() + "x\n",
-}
-
-
-def outcome(parse: Callable[[], Reading]) -> object:
-    try:
-        return parse()
-    except AgentError as error:
-        return type(error), str(error)
-
-
-@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-@pytest.mark.parametrize("before", PAGES.values(), ids=PAGES)
-def test_the_last_page_changes_no_result(before: str, page: str) -> None:
-    parser = Parser()
-    outcome(lambda: parser.parse(before.encode()))
-    assert outcome(lambda: parser.parse(page.encode())) == outcome(lambda: parse(page))
 
 
 def test_a_page_with_other_ages_alone_is_not_parsed_again() -> None:

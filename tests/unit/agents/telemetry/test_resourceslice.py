@@ -1,11 +1,10 @@
 """Tests that the exporter publishes a node's devices as a ResourceSlice."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from agents.telemetry.device import Device, Fault, Survey
-from agents.telemetry.resourceslice import PublishingNode, differs, slice_of
+from agents.telemetry.resourceslice import PublishingNode, slice_of
 from tests.support.devices import card
 from tests.support.fake_cluster import NAMES
 
@@ -42,14 +41,6 @@ def test_a_slice_is_its_nodes_and_goes_with_it() -> None:
     }
 
 
-def test_a_device_shows_all_of_its_memory() -> None:
-    assert device(stored(card())) == {
-        "name": "gpu-0",
-        "attributes": {"uuid": {"string": "GPU-0"}, "index": {"int": 0}},
-        "capacity": {"memory": {"value": "15Gi"}},
-    }
-
-
 def test_an_ailing_device_is_tainted_and_a_healthy_one_is_not() -> None:
     found = stored(card(), card(1, fault=Fault.ROW_REMAPPING_FAILED))
     assert "taints" not in device(found)
@@ -78,11 +69,3 @@ def test_the_pools_generation_grows_with_count_and_size_and_not_with_health() ->
     assert generation(two) == 2
     assert generation(stored(card(), card(1, mib=24576), before=two)) == 3
     assert generation(stored(card(), before=two)) == 3
-
-
-def test_a_slice_is_written_only_when_something_changed() -> None:
-    before = stored(card(fault=Fault.PAGES_TO_RETIRE))
-    assert not differs(stored(card(fault=Fault.PAGES_TO_RETIRE), before=before), before)
-    assert differs(stored(card(), before=before), before)
-    assert differs(stored(card(mib=24576), before=before), before)
-    assert differs(stored(card(), before=before, host=replace(HOST, uid="uid-2")), before)

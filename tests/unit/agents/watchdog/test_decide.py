@@ -8,10 +8,9 @@ import pytest
 
 from agents.kube.pods import Controller
 from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Trouble
+from agents.telemetry.reading import ContainerCap, LostDevice, Trouble
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.types import Limits, Recycled, RefusedRecycle
-from tenancy.units import MIB
 from tests.support.exporters import card
 from tests.support.fake_cluster import T4
 from tests.support.watching import (
@@ -258,11 +257,6 @@ def test_an_offender_is_left_alone_with_the_reason(pod: GpuPod, given: dict[str,
     assert why in spared.why
 
 
-def test_a_pod_that_takes_longer_to_end_than_a_recycle_allows_is_recycled_before_it_is_due() -> None:
-    ending = replace(ARENA, gone_by=after(140), going_seconds=140)
-    assert recycled(second(Watch(), (ending, 14_000))) == ["arena"]
-
-
 def test_a_pod_that_declared_nothing_is_named() -> None:
     (undeclared,) = verdict(Watch().sample((EMULATOR, 154))).undeclared
     assert undeclared == EMULATOR.reference
@@ -271,27 +265,12 @@ def test_a_pod_that_declared_nothing_is_named() -> None:
     assert len(verdict(on_record.sample((EMULATOR, 14_000))).undeclared) == 1, "under pressure"
 
 
-def test_on_a_node_whose_pods_were_not_listed_the_exporter_shows_which_declared_nothing() -> None:
-    known = PodUse(uid="u", namespace="n", pod="p", uuid="GPU-0", used_bytes=154 * MIB, declares=False)
-    (undeclared,) = verdict(Watch().sample((EMULATOR, 154), pods=(), uses=(known,))).undeclared
-    assert (undeclared.namespace, undeclared.name, undeclared.uid) == ("n", "p", "u")
-    nameless = replace(known, namespace="", pod="")
-    assert verdict(Watch().sample((EMULATOR, 154), pods=(), uses=(nameless,))).undeclared == ()
-
-
 @pytest.mark.parametrize("owner", [None, OTHER_JOB])
 def test_a_pod_that_names_anothers_workload_does_not_protect_the_job(owner: Controller | None) -> None:
     """Any tenant may write the label and the annotation."""
     forged = replace(JOB, name="a-forged-0", uid="uid-forged", owner=owner)
     decision = second(Watch(), (forged, 6_000), (JOB, 8_000), caps=caps("", pod=forged))
     assert "train-0" in recycled(decision)
-
-
-def test_a_pod_of_a_queued_job_that_hangs_in_its_end_is_not_taken_for_the_others() -> None:
-    hanging = replace(JOB, name="train-1", uid="uid-1", gone_by=after(-300))
-    decision = second(Watch(), (JOB, 7_000), (hanging, 7_000))
-    (spared,) = verdict(decision).spared
-    assert (recycled(decision), spared.target.first.name, spared.lasting) == (["train-0"], "train-1", True)
 
 
 @pytest.mark.parametrize("each", [1, 2])

@@ -4,10 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from agents.kube.journal import Journal, JournalError
+from agents.kube.journal import Journal
 from agents.watchdog.history import RecycleJournal
-from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Recycled, RecycleTarget, RefusedRecycle
+from agents.watchdog.types import Recycled, RefusedRecycle
 from tenancy import names
 from tests.support.card import BEGIN, JOURNAL
 from tests.support.fake_cluster import SYSTEM, Served
@@ -59,18 +58,3 @@ def test_the_journal_keeps_the_newest_refusals_and_stays_below_the_limit_of_a_co
     assert refusals[0].workload not in [each.workload for each in recycles.refused]
     recycles.read()
     assert len(recycles.recycled) == 250, "a refusal displaces no recycle"
-
-
-def test_more_recycles_than_the_journal_holds_are_not_begun(served: Served, recycles: RecycleJournal) -> None:
-    recycles.read()
-    with pytest.raises(JournalError, match="more recycles at once than the journal holds"):
-        recycles.reserve([act(0, number) for number in range(5000)], BEGIN)
-    assert "data" not in served.cluster.objects[JOURNAL]
-
-
-def test_the_journal_names_few_pods_of_a_job_with_many() -> None:
-    pods = [
-        GpuPod(namespace="a", name=uid, uid=uid, node="n", declared_mib=1, started=BEGIN, workload="a/Workload/j")
-        for uid in map(str, range(1000))
-    ]
-    assert len(RecycleTarget(pods=tuple(pods), used_mib=2, overshoot_mib=1).recycled(BEGIN).pods) == len(PODS)

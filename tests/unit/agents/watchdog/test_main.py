@@ -155,36 +155,10 @@ def test_a_refused_eviction_is_that_pods_and_the_next_sample_chooses_without_it(
     assert event["note"].startswith("is not recycled: ")
 
 
-def test_a_refusal_of_megabytes_does_not_fill_the_journal(card: Card) -> None:
-    card.served.cluster.faults = [Fault("POST", EVICTION, 403, "Forbidden", "\u2028" * 2**20, times=99)]
-    assert run(card) == 0
-    assert len(card.served.cluster.objects[JOURNAL]["data"][names.JOURNAL_KEY]) < 4096
-    assert all(len(json.dumps(line)) < 16_384 for line in card.served.lines())
-
-
 def add_a_second_offender(card: Card) -> None:
     card.mib |= {"immich-ml": 3_500, "llama-swap": 5_000}
     card.add("trainer", 2_500, namespace="team-a", declared="2000")
     card.add("emulator", 1_700, namespace="emulator", declared="")
-
-
-def test_of_two_offenders_the_second_goes_though_the_first_is_refused(card: Card) -> None:
-    add_a_second_offender(card)
-    card.served.cluster.faults = [REFUSALS["a missing right"]]
-    assert run(card) == 0
-    assert [card.gone(name) for name in ("immich-ml", "trainer")] == [False, True]
-    assert [entry["workload"] for entry in card.journal()] == ["team-a/ReplicaSet/trainer-rs"]
-
-
-def test_a_new_refusal_does_not_make_an_earlier_one_forgotten(card: Card) -> None:
-    card.mib |= {"immich-ml": 5_100, "llama-swap": 1_000}
-    card.add("trainer", 3_600, namespace="team-a", declared="1500")
-    card.add("tester", 3_000, namespace="team-a", declared="1200")
-    denied = [f"/api/v1/namespaces/{path}/eviction" for path in ("immich/pods/immich-ml", "team-a/pods/trainer")]
-    card.served.cluster.faults = [Fault("POST", path, 403, "Forbidden", "no right", times=99) for path in denied]
-    assert run(card, run_seconds=45) == 0
-    assert [card.calls("POST").count(path) for path in denied] == [1, 1], "each is tried once a minute"
-    assert [name for name in card.mib if card.gone(name)] == ["tester"]
 
 
 def test_what_was_reserved_and_not_done_is_taken_back_however_the_run_ends(card: Card) -> None:
@@ -397,16 +371,6 @@ def test_the_workload_its_owner_and_each_pod_have_an_event(card: Card) -> None:
     assert "team-a/train-0, team-a/train-1 uses 7700 MiB" in note
 
 
-def test_each_evicted_pod_has_an_event(card: Card) -> None:
-    add_queued_job(card, owner_uid="job-2")
-    card.mib["train-0"] = 4_000
-    card.add("train-1", 3_700, namespace="team-a", declared="2000", **QUEUED)
-    run(card)
-    events = card.events(names.EVENT_RECYCLED)
-    assert [event["regarding"]["name"] for event in events] == ["train-0", "train-1"]
-    assert all(event["note"].startswith("evicted because GPU 0") for event in events)
-
-
 def test_a_pod_that_names_the_workload_of_another_is_evicted_beside_the_deactivated_job(card: Card) -> None:
     workload = add_queued_job(card)
     card.mib["train-0"] = 4_000
@@ -415,25 +379,6 @@ def test_a_pod_that_names_the_workload_of_another_is_evicted_beside_the_deactiva
     run(card)
     assert workload["spec"] == {"active": False}
     assert [card.gone(name) for name in ("a-forged", "train-0")] == [True, False]
-
-
-def test_a_job_that_was_deactivated_is_not_in_the_journal_as_refused_though_a_pod_beside_it_was(card: Card) -> None:
-    workload = add_queued_job(card)
-    card.mib["train-0"] = 4_000
-    forged = {**QUEUED, **controlled_by("ReplicationController", "v1", uid="rc-1")}
-    card.add("a-forged", 3_700, namespace="team-a", declared="2000", **forged)
-    card.served.cluster.held_by_budget.add("a-forged")
-    run(card)
-    assert (workload["spec"], card.gone("a-forged")) == ({"active": False}, False)
-    journal = json.loads(card.served.cluster.objects[JOURNAL]["data"][names.JOURNAL_KEY])
-    assert (len(journal["recycled"]), journal.get("refused")) == (1, None)
-
-
-def test_a_queued_job_is_deactivated_so_that_kueue_releases_its_quota(card: Card) -> None:
-    workload = add_queued_job(card)
-    assert run(card) == 0
-    assert workload["spec"] == {"active": False}
-    assert not any("eviction" in url for url in card.calls("POST"))
 
 
 @pytest.mark.parametrize("forged", ["another job's", "none"])

@@ -143,14 +143,3 @@ def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served)
     found = read(served, **forged)
     assert (found.queued_as, found.workload) == (None, "llama-swap/Pod/llama-swap-5c9d-x")
     assert read(served, QUEUED, **forged).queued_as == "job-a"
-
-
-@pytest.mark.parametrize("kind", ["ReplicaSet", "K" * 250_000])
-def test_an_owner_with_a_long_name_is_not_kept(served: Served, kind: str) -> None:
-    found = read(served, ownerReferences=owner(kind, "x" * 250_000))
-    assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"
-
-
-def test_an_owner_whose_name_grows_in_json_is_not_kept(served: Served) -> None:
-    found = read(served, ownerReferences=owner("ReplicaSet", "\U0001f600" * 300))
-    assert found.workload == "llama-swap/Pod/llama-swap-5c9d-x"

@@ -3,28 +3,17 @@ the floor is 1536 MiB.
 """
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.reading import PodUse
-from agents.watchdog.seats import demands_by_device
-from agents.watchdog.types import PassInput
-from agents.watchdog.view import PassView
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Seat
-from tests.support.exporters import card
-from tests.support.fake_cluster import T4
 from tests.support.watching import (
     ARENA,
     EMULATOR,
-    ENDING,
-    LIMITS,
     LLAMA,
-    NOW,
     Use,
     Watch,
     after,
@@ -92,14 +81,6 @@ def test_terminating_pods_count_for_a_seat_that_waits() -> None:
     assert (found.recycle, found.seats_mib, found.seats, found.missing_mib) == ((), 376, ("tts/tts-0",), 0)
 
 
-def test_the_device_where_memory_is_already_coming_free_stays_the_one_for_the_seat() -> None:
-    going = replace(ENDING, uid="uid-gone", uuids=("GPU-0",))
-    llama = replace(LLAMA, uuids=("GPU-1",))
-    decision = two_cards(Watch(seats=(waiting(),)), (going, 6_000, 0), (EMULATOR, 4_500, 0), (llama, 10_460, 1))
-    assert recycled(decision) == []
-    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(676, 0), (0, 0)]
-
-
 def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_same_device() -> None:
     going = replace(EMULATOR, uid="uid-gone", name="gone", gone_by=after(130))
     arena, llama = replace(ARENA, uuids=("GPU-0",)), replace(LLAMA, uuids=("GPU-1",))
@@ -116,16 +97,3 @@ def test_a_pod_takes_room_by_the_ledger_on_the_device_that_it_was_placed_on() ->
 
 def test_for_a_seat_nobody_is_recycled_on_a_device_that_takes_no_new_pod() -> None:
     assert recycled(second(Watch(seats=(waiting(),)), *ROOMY, excluded=frozenset({"GPU-0"}))) == []
-
-
-def test_an_error_of_a_pod_on_one_node_leaves_the_demand_of_seats_on_the_other_nodes() -> None:
-    endless = replace(LLAMA, gone_by=datetime.max.replace(tzinfo=UTC))
-    use = PodUse(uid=endless.uid, namespace=endless.namespace, pod=endless.name, uuid="GPU-0", used_bytes=1)
-    readings = [
-        NodeTelemetry(pool=T4, node=node, devices=(card(1000),), uses=uses) for node, uses in (("n", (use,)), ("m", ()))
-    ]
-    snapshot = PassInput(
-        at=100, local_now=NOW, readings=readings, pods=(endless,), recycled=(), limits=LIMITS, seats=(waiting(),)
-    )
-    demands = demands_by_device(snapshot, after(105), PassView(snapshot=snapshot, now=after(105)).frees_soon)
-    assert {node for node, _ in demands} == {"m"}

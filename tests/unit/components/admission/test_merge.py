@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from components.admission.merge import merged
 from components.admission.policy import (
     POD_CREATION,
@@ -12,17 +10,11 @@ from components.admission.policy import (
     ResourceRule,
     Scope,
     in_namespaces,
-    mutating,
     outside_namespaces,
     validating,
 )
 from components.base.manifest import Manifest
-from tenancy.policy_names import CAPACITY_WRITERS, DEVICE_HIDE, GPU_BUDGET, GPU_COUNT_USE, GPU_TENANTS, PLACE_SEATED
-
-MOST_CODE_POINTS = 100_000
-OF_ANOTHER_GROUP = [ResourceRule("CREATE", ("pods",), group="batch")]
-OF_A_SECRET = [ResourceRule("CREATE", ("secrets",))]
-MANY = [f"a-tenant-with-a-name-{number:05}" for number in range(10_000)]
+from tenancy.policy_names import GPU_BUDGET, GPU_COUNT_USE, GPU_TENANTS
 
 
 def part(
@@ -91,17 +83,6 @@ def test_a_namespace_that_only_one_part_selects_is_selected() -> None:
     ]
 
 
-def test_patches_of_all_parts_are_one_list() -> None:
-    hide = mutating(DEVICE_HIDE, Scope(outside_namespaces(), {"lacks-it": "lacks"}), ["hide"])
-    place = mutating(f"{PLACE_SEATED}-t4", Scope(in_namespaces(["chat"]), {"reaches-a-gpu": "gpu"}), ["a", "b"])
-    (policy,) = merged([place, hide])
-    assert policy["spec"]["mutations"][0]["jsonPatch"]["expression"] == (
-        "((variables.place_seated_t4_namespaces) && variables.reaches_a_gpu ? (a + b) : []) + "
-        "(variables.lacks_it ? (hide) : [])"
-    )
-    assert "matchConditions" not in policy["spec"]  # A webhook may add a container after this condition.
-
-
 def test_each_part_judges_its_own_requests_and_only_pods_that_concern_a_part() -> None:
     debugged = [*POD_CREATION, ResourceRule("UPDATE", ("pods/ephemeralcontainers",))]
     parts = [
@@ -127,37 +108,3 @@ def test_each_part_judges_its_own_requests_and_only_pods_that_concern_a_part() -
     assert expressions(policy, "matchConditions") == [
         f"((({created})) && (gpu)) || ((({created} || {is_debugged})) && (large)) || ((x) && (y))"
     ]
-
-
-@pytest.mark.parametrize("namespaces", [outside_namespaces(MANY), in_namespaces(MANY)])
-def test_ten_thousand_namespaces_are_in_as_many_expressions_as_it_takes(namespaces: Mapping[str, Any]) -> None:
-    (policy,) = merged(
-        [part(GPU_BUDGET, outside_namespaces(), {}, {"a": "a"}), part(GPU_TENANTS, namespaces, {}, {"b": "b"})]
-    )
-    lists = expressions(policy, "variables")
-    assert len(lists) > 1
-    assert max(map(len, lists)) <= MOST_CODE_POINTS
-    assert [name for each in lists for name in each.split('"')[1::2]] == MANY
-    judged = expressions(policy, "validations")[1]
-    assert all(f"variables.{each['name']}" in judged for each in policy["spec"]["variables"])
-
-
-def test_a_policy_that_is_no_part_stays_as_it_is() -> None:
-    alone = part(CAPACITY_WRITERS, outside_namespaces(), {"is-a-mirror": "mirror"}, {"false": "no"})
-    assert merged([alone]) == [alone]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        part(GPU_TENANTS, outside_namespaces(), {}, {"b": "b"}, {"sum": "2"}),
-        validating(GPU_TENANTS, Scope(outside_namespaces(), {}, OF_ANOTHER_GROUP), {"b": "b"}),
-        validating(GPU_TENANTS, Scope(outside_namespaces(), {}, OF_A_SECRET), {"b": "b"}),
-        validating(GPU_TENANTS, Scope(outside_namespaces(), {}), {"b": "b"}, params={"kind": "RuntimeClass"}),
-        part(GPU_TENANTS, {"matchExpressions": [{"key": "team", "operator": "Exists"}]}, {}, {"b": "b"}),
-    ],
-    ids=["variable", "API group", "resource", "parameters", "namespaces"],
-)
-def test_parts_that_cannot_be_one_policy_are_refused(other: Manifest) -> None:
-    with pytest.raises(ValueError, match=f"{GPU_TENANTS}|variables sum|API groups|several resources"):
-        merged([part(GPU_BUDGET, outside_namespaces(), {}, {"a": "a"}, {"sum": "1"}), other])

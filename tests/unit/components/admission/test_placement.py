@@ -24,36 +24,6 @@ def names(config: dict[str, Any]) -> list[str]:
     return [placed.name for placed in placement.queue_tenant_placements(settings.parse(config).ledger())]
 
 
-def queues_over(*groups: tuple[str, ...]) -> dict[str, Any]:
-    config = raw()
-    config["pools"] |= {
-        pool: {"node_selector": config["pools"]["batch"]["node_selector"] | {LABEL_HOSTNAME: pool}, **WHOLE}
-        for group in groups
-        for pool in group
-    }
-    queues = config["queues"]
-    for number, group in enumerate(groups):
-        tenant, queue = f"queues-{number}", f"cq-{number}"
-        config["tenants"][tenant] = {}
-        queues["flavors"] |= {pool: {"pool": pool} for pool in group}
-        quotas = {pool: {"nvidia.com/gpu": {"nominal": 1}} for pool in group}
-        queues["cluster_queues"][queue] = {"quotas": quotas}
-        queues["local_queues"][queue] = {"tenant": tenant, "cluster_queue": queue}
-    return config
-
-
-def test_groups_of_pools_whose_names_join_alike_have_a_name_each() -> None:
-    found = names(queues_over(("a-b", "c"), ("a", "b-c"), ("a-b-c",)))
-    assert len(set(found)) == len(found) == 4
-
-
-def test_a_name_of_many_pools_leaves_room_in_the_name_of_a_policy() -> None:
-    pools = tuple(f"{number}{'x' * 60}" for number in range(5))
-    found = names(queues_over(pools, (*pools[:4], "other")))
-    assert max(len(name) for name in found) <= 200
-    assert len(set(found)) == len(found)
-
-
 @pytest.mark.parametrize(
     ("changes", "own"),
     [
@@ -68,19 +38,6 @@ def test_kueues_namespace_may_use_the_systems_classes(changes: list[Change], own
     terms = ledger(*changes).admission
     assert terms is not None
     assert terms.own == own
-
-
-def test_queue_tenants_go_to_the_pool_of_whole_devices_behind_their_queue() -> None:
-    (placed,) = placement.queue_tenant_placements(ledger())
-    assert (placed.name, placed.tenants) == ("batch", ["team-a", "team-b"])
-    assert placed.node_selector == raw()["pools"]["batch"]["node_selector"]
-
-
-def test_the_others_go_to_the_pool_of_their_workloads() -> None:
-    assert {placed.name: placed.tenants for placed in placement.other_tenant_placements(ledger())} == {
-        "node-4": ["inference"],
-        "t4": ["android-emulator", "ebook2audiobook", "frigate", "immich", "llama-swap", "portal-stt", "tts", "ytdlp"],
-    }
 
 
 def test_a_tenant_of_two_pools_gets_the_labels_they_share_and_one_that_queues_is_left_alone() -> None:

@@ -52,7 +52,6 @@ ARGS = AdmissionArgs(
     frameworks=[FRAMEWORKS[FrameworkName.JOB]],
 )
 BY_DEVICE = replace(ARGS, terms=replace(TERMS, devices=4))
-LONGHORN = replace(ARGS, terms=replace(TERMS, exempt_priorities=("longhorn",)))
 
 
 def with_ledger(**changes: Any) -> AdmissionArgs:
@@ -79,15 +78,6 @@ def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     return by_name["operator"], by_name["values"]
 
 
-def expressions(value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [e for item in value for e in expressions(item)]
-    if not isinstance(value, Mapping):
-        return []
-    own = [value["expression"]] if "expression" in value else []
-    return own + [e for item in value.values() for e in expressions(item)]
-
-
 def test_every_policy_fails_closed_and_is_in_force_by_a_binding_of_its_name(graph: Graph) -> None:
     declared_policies = [*graph.all("ValidatingAdmissionPolicy"), *graph.all("MutatingAdmissionPolicy")]
     assert len(declared_policies) == len(policies(ARGS))
@@ -98,22 +88,6 @@ def test_every_policy_fails_closed_and_is_in_force_by_a_binding_of_its_name(grap
         assert bound.inputs["spec"].get("validationActions") == (["Deny"] if "Validating" in each.kind else None)
         assert graph.depends_on(bound, each)
         assert graph.depends_on(each, graph.one("NamespacePatch"))  # the label of an exempt namespace
-
-
-def test_the_stack_labels_exempt_namespaces_but_not_kube_system(graph: Graph) -> None:
-    patch = graph.one("NamespacePatch")
-    assert patch.inputs["metadata"] == {"name": "nvidia", "labels": {"gpu-tenancy/exempt": "true"}}
-
-
-def test_exempt_namespaces_are_out_of_every_policy_for_pods() -> None:
-    for name, spec in specs().items():
-        chosen = namespaces(spec)
-        if name in ("device-binding", "exemptions"):
-            assert chosen is None
-            continue
-        assert chosen is not None
-        operator, values = chosen
-        assert ("kube-system" in values) == (operator == "NotIn")
 
 
 EVERYWHERE_BUT = {
@@ -173,22 +147,6 @@ def test_a_policy_is_there_only_if_it_judges_something(args: AdmissionArgs, adde
     assert (after - before, before - after) == (added, gone)
 
 
-@pytest.mark.parametrize(
-    ("priority", "message"),
-    [
-        ("lesser", "is only for tenant lab, tenant tts"),
-        ("critical", "is only for tenant inference"),
-        ("gpu", "is only for pods that ask for a device, tenant inference"),
-        ("longhorn", "is only for exempt namespaces"),
-    ],
-)
-def test_a_class_is_for_those_it_was_made_for(priority: str, message: str) -> None:
-    (validation,) = specs(LONGHORN)[f"priority-use-{priority}"]["validations"]
-    assert validation["message"].startswith("priorityClassName ")  # `kubectl gpumem why` knows the denial by this word.
-    assert message in validation["message"]
-    assert (validation["expression"] == "false") == (priority != "gpu")
-
-
 def test_labels_are_escaped_in_the_patch_of_a_node_selector() -> None:
     expression = specs()["place-queued-batch"]["mutations"][0]["jsonPatch"]["expression"]
     assert 'path: "/spec/nodeSelector/a~0b~1c", value: "d"' in expression
@@ -201,27 +159,3 @@ def test_labels_are_escaped_in_the_patch_of_a_node_selector() -> None:
 def test_only_the_scheduler_that_places_by_device_writes_the_device(args: AdmissionArgs, account: str) -> None:
     (condition,) = specs(args)["device-binding"]["matchConditions"]
     assert condition["expression"] == f'request.userInfo.username != "{account}"'
-
-
-def test_only_a_pod_that_is_placed_by_device_may_ask_for_several() -> None:
-    plain, by_device = ({v["name"]: v for v in specs(a)["gpu-budget"]["variables"]} for a in (ARGS, BY_DEVICE))
-    assert plain["devices"]["expression"] == "1"
-    assert f"{DOMAIN}/gpu-count" in by_device["devices"]["expression"]
-
-
-def test_a_deletion_is_judged_by_the_old_object_alone() -> None:
-    pod, *others = specs()["grace"]["variables"]
-    assert pod == {"name": "pod", "expression": "request.operation == 'DELETE' ? oldObject : object"}
-    judging = expressions([*others, *specs()["grace"]["validations"]])
-    assert not [e for e in judging if "(object.spec" in e or "has(object." in e]
-
-
-def test_policies_do_not_grow_with_the_tenants() -> None:
-    """The API server limits the cost of a CEL expression."""
-
-    def longest(tenants: int) -> int:
-        many = [OnDemand(name=f"team-{n}", tenant=f"team-{n}", pool="t4", need_mib=1) for n in range(tenants)]
-        args = with_ledger(on_demand=tuple(many))
-        return max(len(e) for spec in specs(args).values() for e in expressions(spec))
-
-    assert longest(1) == longest(500)

@@ -9,7 +9,7 @@ from policy.rules.rbac import ALLOWED
 from tenancy.frameworks import FrameworkName
 from tenancy.names import BOARD
 from tests.support.engine import Graph
-from tests.support.given import CLUSTER, NODES, SYSTEM, container, declared, environment, pod, rights
+from tests.support.given import CLUSTER, NODES, SYSTEM, declared, environment, rights
 
 NGINX = {"app.kubernetes.io/name": "ingress-nginx"}
 SPEC = BoardSpec(ingress=IngressSpec(namespace="ingress-nginx", pod_labels=NGINX))
@@ -45,27 +45,6 @@ def test_the_board_has_only_rights_to_read() -> None:
 def test_the_policy_pack_allows_the_board_the_rights_that_it_has_with_all_kinds_of_work() -> None:
     held = {(resource, verb, bool(names)) for _, resource, verb, names in rights(board(SPEC, *FrameworkName))}
     assert held == {(f"{each.group}/{each.resource}", each.verb, each.named) for each in ALLOWED[BOARD]}
-
-
-def test_only_the_ingress_may_connect_to_the_board() -> None:
-    graph = board()
-    (rule,) = graph.one("NetworkPolicy").inputs["spec"]["ingress"]
-    (source,) = rule["from"]
-    assert source["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "ingress-nginx"}
-    assert source["podSelector"]["matchLabels"] == NGINX
-    workload = dict(graph.one("Deployment").inputs)
-    assert rule["ports"] == [{"protocol": "TCP", "port": container(workload)["ports"][0]["containerPort"]}]
-    assert graph.one("NetworkPolicy").inputs["spec"]["podSelector"] == workload["spec"]["selector"]
-
-
-def test_the_board_runs_without_privileges() -> None:
-    workload = dict(board().one("Deployment").inputs)
-    assert pod(workload)["securityContext"]["runAsNonRoot"] is True
-    assert container(workload)["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
 
 
 @pytest.mark.parametrize("show_pods", [False, True])

@@ -6,7 +6,6 @@ from pydantic import ValidationError
 from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
 from components.base.manifest import Manifest
 from components.base.system import ClusterSpec
-from tenancy.choices import Enforce
 from tenancy.seconds import FRESH_SECONDS
 from tests.support.engine import Graph
 from tests.support.given import (
@@ -17,9 +16,6 @@ from tests.support.given import (
     SCRAPED,
     SYSTEM,
     declared,
-    environment,
-    pod,
-    rights,
 )
 
 ARGS = ExporterArgs(spec=ExporterSpec(port=9555), cluster=CLUSTER, code=NODE_CODE, ledger=LEDGER)
@@ -55,14 +51,6 @@ def publishing() -> Graph:
     return declared(Exporter, "exporter", replace(ARGS, publish_devices=True))
 
 
-def test_it_publishes_its_nodes_devices_where_it_is_asked_to(graph: Graph, publishing: Graph) -> None:
-    given = [environment(dict(each.one("DaemonSet").inputs))["PUBLISH_DEVICES"] for each in (graph, publishing)]
-    assert given == ["false", "true"]
-    assert rights(publishing) - rights(graph) == {
-        ("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("list", "watch", "create", "patch")
-    }
-
-
 def test_what_it_may_publish_is_limited_before_it_may(publishing: Graph) -> None:
     guard = publishing.one("ValidatingAdmissionPolicyBinding")
     assert guard.inputs["spec"] == {"policyName": "gpu-tenancy-device-slices", "validationActions": ["Deny"]}
@@ -74,11 +62,3 @@ def test_its_samples_are_never_older_than_its_readers_believe() -> None:
     assert ExporterSpec(interval_seconds=15).interval_seconds * 2 <= FRESH_SECONDS
     with pytest.raises(ValidationError, match="less than or equal to 15"):
         ExporterSpec(interval_seconds=16)
-
-
-def test_it_sees_the_hosts_control_groups_only_where_a_pools_driver_is_to_hold_containers(graph: Graph) -> None:
-    """NVML needs the control groups of all measured pods."""
-    pools = tuple(replace(pool, enforce=Enforce.DRIVER) for pool in LEDGER.pools)
-    capped = declared(Exporter, "exporter", replace(ARGS, ledger=replace(LEDGER, pools=pools)))
-    found = [str(pod(dict(each.one("DaemonSet").inputs))["volumes"]) for each in (capped, graph)]
-    assert ["hostPath" in each for each in found] == [True, False]

@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 
 from components.agents.guard import Guard, GuardArgs
-from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.engine import Graph
 from tests.support.given import (
     CLUSTER,
@@ -46,15 +45,6 @@ def test_no_daemon_set_takes_the_pods_of_another_for_its_own(graph: Graph) -> No
             s for s in specs if spec["selector"]["matchLabels"].items() <= s["template"]["metadata"]["labels"].items()
         ]
         assert chosen == [spec]
-
-
-def test_it_knows_what_its_pool_is_proven_with(graph: Graph) -> None:
-    given = environment(dict(graph.one("DaemonSet", "guard-node-4").inputs))
-    assert given["PROTECTED"] == "inference/homelab-critical,signoz/homelab-critical"
-    total_mib, victim_adj = int(given["TOTAL_MIB"]), int(given["VICTIM_OOM_SCORE_ADJ"])
-    assert (total_mib, victim_adj) == (62364 + 100, 1000)
-    (inference, _) = NODE_4.workloads
-    assert guarded_oom_score_adj(inference.limit_mib, total_mib, victim_adj) == NODE_4.oom_score_adj(inference)
 
 
 def test_victims_that_request_something_lower_what_they_are_measured_by(graph: Graph) -> None:

@@ -9,10 +9,9 @@ import pytest
 from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
 from components.base.manifest import register
 from components.base.zipapp import Zipapp
-from tenancy.choices import Source
 from tenancy.ledger import Ledger, Seat
 from tests.support.engine import Graph, build, names
-from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, declared, environment, rights
+from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, declared
 
 FINALIZER = "example.com/advertised-capacity"
 
@@ -68,20 +67,6 @@ def test_what_takes_its_output_comes_after_the_job() -> None:
     consumer = graph.one("ConfigMap", "consumer")
     assert graph.depends_on(consumer, graph.one("Job"))
     assert consumer.inputs["data"] == {"t4": "14000"}
-
-
-@pytest.mark.parametrize("source", [Source.SLICES, Source.DECLARED])
-def test_where_a_pool_goes_by_slices_it_may_read_them_as_well(graph: Graph, source: Source) -> None:
-    ledger = replace(LEDGER, pools=tuple(replace(pool, source=source) for pool in LEDGER.pools))
-    more = rights(declared(Capacity, "capacity", args(ledger=ledger))) - rights(graph)
-    assert more == {("*", "resource.k8s.io/resourceslices", verb, ()) for verb in ("list", "watch")}
-
-
-def test_the_job_is_one_pass_and_the_cron_job_a_loop(graph: Graph) -> None:
-    job, cron_job = (environment(dict(graph.one(kind).inputs)) for kind in ("Job", "CronJob"))
-    assert job.pop("RUN_SECONDS") == "0"
-    assert cron_job.pop("RUN_SECONDS") == "45"
-    assert job == cron_job
 
 
 def test_the_job_is_awaited_retried_and_replaced_when_it_failed(graph: Graph) -> None:

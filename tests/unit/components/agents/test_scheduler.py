@@ -7,14 +7,11 @@ import pytest
 
 from agents.extender import certs, protocol
 from agents.extender import main as extender
-from agents.extender.cache.cache import Cache
 from agents.runtime import settings as agent_environment
 from components.agents.exporter import ExporterSpec
 from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
-from tenancy.devices.allocate import MemoryRequest
-from tests.support.devices import inventory
 from tests.support.engine import Graph
-from tests.support.given import CLUSTER, CODE, LEDGER, PROMETHEUS, SCRAPED, SYSTEM, declared, pod
+from tests.support.given import CLUSTER, CODE, LEDGER, PROMETHEUS, SCRAPED, declared, pod
 
 ARGS = SchedulerArgs(
     spec=SchedulerSpec(image="mirror.example/kube-scheduler:v1.37.1"),
@@ -46,28 +43,6 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
 def configuration(graph: Graph) -> dict[str, Any]:
     (content,) = graph.one("ConfigMap").inputs["data"].values()
     return dict(json.loads(content))
-
-
-def test_the_extender_runs_next_to_the_scheduler_that_calls_it(graph: Graph) -> None:
-    (extender,) = configuration(graph)["extenders"]
-    given = environment(containers(graph)["extender"])
-    assert extender["urlPrefix"] == f"https://127.0.0.1:{given['VERBS_PORT']}"
-
-
-def test_of_two_nodes_with_room_the_device_decides(graph: Graph) -> None:
-    """The extender returns only one node, because kube-scheduler's own scores would have more weight."""
-    cache = Cache()
-    for name, mib in (("A", 5001), ("B", 5000), ("C", 80000)):
-        cache.update_node(inventory(name, mib))
-    assert cache.fit("pod", MemoryRequest(5000), ["A", "B", "C"], 0.0).nodes == ("B",)
-    assert configuration(graph)["percentageOfNodesToScore"] == 100
-
-
-def test_the_extender_follows_the_lease_by_which_the_scheduler_leads(graph: Graph) -> None:
-    elected = configuration(graph)["leaderElection"]
-    assert elected["leaderElect"] is True
-    lease = f"{elected['resourceNamespace']}/{elected['resourceName']}"
-    assert environment(containers(graph)["extender"])["LEASE"] == lease == f"{SYSTEM}/gpu-tenancy-scheduler"
 
 
 def test_a_change_of_the_configuration_is_a_rollout(graph: Graph) -> None:

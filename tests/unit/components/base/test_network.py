@@ -5,14 +5,6 @@ from components.base.network import PrometheusSpec, ingress
 
 METADATA = {"name": "exporter", "namespace": "nodes"}
 SELECTOR = {"app.kubernetes.io/name": "exporter"}
-PROMETHEUS = PrometheusSpec(namespace="monitoring").peer
-
-
-def test_prometheus_is_its_pods_in_its_namespace() -> None:
-    assert PROMETHEUS == {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}},
-    }
 
 
 def test_without_labels_every_pod_of_the_namespace_would_be_prometheus() -> None:

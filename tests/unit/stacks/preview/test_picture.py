@@ -8,8 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given, settings
 
 from stacks.preview.picture import picture
-from tenancy.choices import Sharing
-from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
+from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.ledgers import ledgers
 
 T4 = Pool(
@@ -56,20 +55,6 @@ def test_the_changed_seats_and_pools_are_listed_and_emphasized() -> None:
 def test_new_and_removed_pools_are_listed() -> None:
     page = drawn(ledger(pools=(replace(T4, name="l4"),)), ledger())
     assert [(name, "none" in (before, after)) for name, before, after in rows(page)] == [("l4", True), ("t4", True)]
-
-
-def test_without_an_earlier_state_only_the_present_seats_are_drawn() -> None:
-    page = drawn(ledger(seat("chat", 100)))
-    assert "Changes" not in page
-    assert 'aria-label="chat 100, free 800, reserve 100"' in page
-
-
-def test_whole_devices_are_drawn_with_their_queues() -> None:
-    batch = Pool(name="batch", node_selector={"gpu": "l4"}, nodes=1, device_count=4, sharing=Sharing.WHOLE)
-    quota = QueueQuota(queue="team-a", flavor="l4", pool="batch", resource="nvidia.com/gpu", nominal=1)
-    page = drawn(replace(ledger(pools=(batch,)), quotas=(quota,)), ledger())
-    assert 'aria-label="team-a 1, free 3"' in page
-    assert "1 of 4 GPU promised, 3 free" in page
 
 
 @given(ledgers(), ledgers())

@@ -100,22 +100,3 @@ def test_a_remedy_names_the_sum_if_no_floor_is_in_the_way() -> None:
 
 def test_a_pool_without_shared_memory_has_no_remedy() -> None:
     assert [*remedies(seat("llama-swap", gpumem_mib=5000, pool="batch"))] == []
-
-
-def alike(*budgets: tuple[int, int]) -> Ledger:
-    pool = replace(LEDGER.pools[0], nodes=5, device_count=2, floor_mib=0)
-    seats = [
-        Seat(name=f"s{number}", tenant="t", pool="t4", gpumem_mib=mib, replicas=replicas)
-        for number, (mib, replicas) in enumerate(budgets)
-    ]
-    return replace(LEDGER, pools=(pool, *LEDGER.pools[1:]), seats=tuple(seats))
-
-
-@pytest.mark.no_cover
-def test_of_seats_that_are_almost_alike_a_remedy_is_not_searched_for_minutes() -> None:
-    (line,) = remedies(
-        alike(
-            (3001, 8), (3000, 1), (3001, 8), (5000, 1), (3001, 8), (3001, 1), (5000, 8), (5000, 2), (5000, 1), (3000, 2)
-        )
-    )
-    assert "perhaps not the smallest" in line

@@ -54,14 +54,6 @@ def test_an_accepted_preview_ends_with_the_chart_and_the_verdict() -> None:
     assert first.exit_code == 0
 
 
-def test_what_is_new_is_one_line_a_type_however_many_there_are() -> None:
-    changes, *_ = blocks(run(root(), *tenants(*(f"team-{n:03}" for n in range(100))), *ACCEPTED))
-    assert changes.splitlines()[:2] == [
-        "lab: + 200 to create, 1 unchanged",
-        "  Tenant x100: team-000, team-001, team-002, …  + 200 to create",
-    ]
-
-
 def test_an_update_names_the_resource_and_what_differs() -> None:
     quota = step("update", urn("ResourceQuota", "immich"), parent=IMMICH, diffs=["a", "b", "c", "d", "e"])
     changes, *_ = blocks(run(root(), step("same", IMMICH), quota, *tenants("tts", op="same"), *ACCEPTED))
@@ -83,12 +75,6 @@ def test_every_replacement_and_deletion_is_named_and_not_every_update() -> None:
     ]
     assert changes.count("      ~  Role ") == 8
     assert "      and 22 more to update" in changes
-
-
-def test_a_remedy_stands_under_a_refusal_alone() -> None:
-    refused, failed = run(*REFUSED, code=255), run(judged(), said("error", "boom\n"), summary("failed"), code=255)
-    assert report(refused, CHART, colour=False, remedies=["lower it"]).endswith("budgets: too much\n   lower it\n")
-    assert "lower it" not in report(failed, CHART, colour=False, remedies=["lower it"])
 
 
 def test_a_refusal_is_the_last_block_and_the_generic_error_is_left_out() -> None:
@@ -116,12 +102,6 @@ def test_a_traceback_is_the_last_block_and_what_else_was_said_is_above_the_chart
     ]
 
 
-def test_what_pulumi_says_in_an_accepted_preview_is_a_remark() -> None:
-    accepted = run(root(), said("info#err", "hm\n"), *ACCEPTED, stderr="a newer version is there\n")
-    assert blocks(accepted)[1] == "hm\na newer version is there"
-    assert blocks(accepted)[-1] == "✅ gpu-tenancy accepts lab (1.2 s)"
-
-
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -147,12 +127,6 @@ def test_a_mandatory_finding_fails_though_pulumi_is_content() -> None:
     assert blocks(refused)[-1].startswith("❌ gpu-tenancy refuses lab")
 
 
-def test_no_tick_stands_next_to_an_error() -> None:
-    failed = run(root(), said("error", "the chart is not there"), *ACCEPTED)
-    assert failed.exit_code == 1
-    assert blocks(failed)[-1] == "❌ the preview of lab failed (1.2 s)\n   error: the chart is not there"
-
-
 def test_advice_is_shown_and_refuses_nothing() -> None:
     advised = run(violation("labels: none", level="advisory", pack="house"), *ACCEPTED)
     assert advised.exit_code == 0
@@ -165,27 +139,3 @@ def test_an_interrupted_preview_is_never_a_success() -> None:
     interrupted = run(*ACCEPTED, said("info#err", "KeyboardInterrupt\n"), signalled=True)
     assert interrupted.exit_code == 130
     assert text(interrupted) == "❌ the preview of lab was interrupted (1.2 s)\n"
-
-
-def test_after_pulumis_own_display_only_the_chart_and_the_verdict_follow() -> None:
-    shown = run(root("create"), said("warning", "old\n"), *REFUSED, code=255, displayed=True)
-    assert blocks(shown) == [
-        "t4: the chart",
-        "❌ gpu-tenancy refuses lab (1.2 s)\n   Every promise on a GPU must fit.\n   budgets: too much",
-    ]
-    assert text(run(code=1, displayed=True)).endswith("above it says why\n")
-
-
-def test_colours_are_only_there_when_asked_for_and_change_no_letter() -> None:
-    mixed = run(root("create"), *tenants("a"), step("delete", CAPACITY), said("warning", "old\n"), *REFUSED, code=1)
-    painted = text(mixed, colour=True)
-    assert "\x1b[31m- 1 to delete\x1b[0m" in painted
-    assert "\x1b[1;31m❌ gpu-tenancy refuses lab (1.2 s)\x1b[0m" in painted
-    assert "\x1b" not in text(mixed)
-
-
-def test_that_a_stack_observes_is_next_to_the_verdict_also_of_a_refusal() -> None:
-    for events, verdict in ((ACCEPTED, "✅ gpu-tenancy accepts lab"), (REFUSED, "❌")):
-        lines = report(run(root(), *events), CHART, colour=False, observed="this stack observes: gate").splitlines()
-        at = lines.index("⚠️ this stack observes: gate")
-        assert lines[at + 1].startswith(verdict)

@@ -37,13 +37,6 @@ def test_of_record_0003s_nodes_only_the_one_whose_device_has_room_passes() -> No
     assert example().fit("pod", MemoryRequest(8138), ["N1", "N2"], 0.0) == FilterAnswer((), {"N1": why, "N2": why}, {})
 
 
-def test_several_devices_must_each_have_room() -> None:
-    cache = cache_of(inventory("N", 8000, 4000, 4000))
-    assert cache.fit("a", MemoryRequest(4000, 3), ["N"], 0.0).nodes == ("N",)
-    refused = cache.fit("b", MemoryRequest(4000, 2), ["N"], 0.0).refused
-    assert refused == {"N": "has 1 of 2 GPUs with 4000 MiB free, the largest has 4000"}
-
-
 AILING = (NodeDevice(0, "GPU-N-0", 8000, healthy=False), NodeDevice(1, "GPU-N-1", 9000, excluded=True))
 
 
@@ -86,16 +79,6 @@ def test_the_node_that_suits_best_is_the_answer_and_the_first_by_name_of_equals(
     assert [free(cache, name) for name in "ABC"] == [[8000], [0], [8000]]
 
 
-def test_a_node_that_comes_or_changes_is_judged_again() -> None:
-    cache = cache_of(inventory("A", 16000))
-    for mib in (*range(4000, 4100), 4000):
-        assert cache.fit("pod", MemoryRequest(mib), ["A", "B"], 0.0).nodes == ("A",)
-    cache.update_node(inventory("B", 8000))
-    assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("B",)
-    cache.update_pod(bound("other", "B", 8000, 0))
-    assert cache.fit("pod", MemoryRequest(4000), ["A", "B"], 0.0).nodes == ("A",)
-
-
 # Tests of the memory that the extender reserves for a pod between the pod's filter and its bind.
 
 
@@ -120,17 +103,6 @@ def test_the_usual_pods_are_those_that_are_bound(scoring: Scoring, index: int, n
     assert cache.fit("next", MemoryRequest(4000), ["six", "8"], 0.0).nodes == (node,)
 
 
-def test_before_any_pod_is_bound_best_fit_chooses_and_the_audit_learns() -> None:
-    cache = Cache(Scoring.FRAGMENTATION)
-    cache.update_node(inventory("N", 8000, 6000))
-    assert take(cache, "first", MemoryRequest(4000), "N").indices == (1,)
-    cache.forget("first")
-    usual = bound("usual", "other", 4000, 0)
-    cache.update_pod(usual)
-    cache.compare([usual], since=0.0)
-    assert take(cache, "second", MemoryRequest(4000), "N").indices == (0,)
-
-
 def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> None:
     """If pods without GPU memory use all CPU of a node, no later pod can use the node's GPU memory."""
     cache = Cache(Scoring.FRAGMENTATION)
@@ -146,31 +118,6 @@ def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> 
 
 
 # Bind.
-
-
-def test_record_0003s_request_is_bound_to_the_device_with_the_least_that_fits() -> None:
-    cache = cache_of(inventory("N1", 12207, 8138, 4069, 16276))
-    pod = take(cache, "pod", MemoryRequest(8138), "N1")
-    assert (pod.indices, pod.uuids) == ((1,), ("GPU-N1-1",))
-
-
-def test_an_assumed_pod_keeps_its_devices_for_any_time_until_its_binding_fails() -> None:
-    cache = cache_of(inventory("N", 8000))
-    take(cache, "pod", MemoryRequest(8000), "N")
-    assert cache.assume("late", MemoryRequest(8000), "N", 1e9) == NotAssumed("its largest GPU has 0 MiB free, not 8000")
-    cache.forget("pod")
-    assert free(cache) == [8000]
-
-
-def test_a_pod_is_assumed_only_once() -> None:
-    cache = cache_of(inventory("N", 8000, 8000))
-    refusal = NotAssumed("the pod is bound already, or about to be")
-    take(cache, "pod", MemoryRequest(100), "N")
-    assert cache.assume("pod", MemoryRequest(100), "N", 0.0) == refusal
-    cache.update_pod(bound("pod", "N", 100, 0))
-    assert cache.assume("pod", MemoryRequest(100), "N", 0.0) == refusal
-    cache.fit("pod", MemoryRequest(100), ["N"], 0.0)
-    assert free(cache) == [7900, 8000]
 
 
 def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
@@ -196,14 +143,6 @@ def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
 # Watch events.
 
 
-def test_a_pod_that_terminates_holds_its_device_until_it_is_gone() -> None:
-    cache = cache_of(inventory("N", 8000))
-    cache.update_pod(bound("pod", "N", 8000, 0, state=PodState.TERMINATING))
-    assert cache.fit("next", MemoryRequest(1), ["N"], 0.0).nodes == ()
-    cache.remove_pod("pod")
-    assert cache.fit("next", MemoryRequest(1), ["N"], 0.0).nodes == ("N",)
-
-
 def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
     cache = cache_of(inventory("N", 8000, 4000))
     cache.update_pod(bound("lost", "N", 3000))
@@ -213,40 +152,7 @@ def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
     assert free(cache) == [0, 4000]
 
 
-def test_more_held_than_offered_is_no_room_and_no_credit() -> None:
-    cache = cache_of(inventory("N", 8000))
-    pods = [bound(uid, "N", 6000, 0) for uid in "ab"]
-    for pod in pods:
-        cache.update_pod(pod)
-    assert cache.fit("pod", MemoryRequest(1), ["N"], 0.0).refused == {"N": "its largest GPU has 0 MiB free, not 1"}
-    assert cache.compare(pods, 0.0).over == (DeviceDrift("N", 0, 4000),)
-    cache.remove_pod("a")
-    assert free(cache) == [2000]
-
-
-def test_a_device_is_known_by_its_uuid_after_a_change_of_hardware() -> None:
-    cache = cache_of(inventory("N", 8000, 9000))
-    pod = bound("pod", "N", 5000, 0)
-    cache.update_pod(pod)
-    swapped = (NodeDevice(0, "GPU-N-1", 9000), NodeDevice(1, "GPU-N-0", 8000))
-    cache.update_node(NodeDevices(node="N", pool="t4", devices=swapped))
-    assert free(cache) == [9000, 3000]
-    cache.update_node(NodeDevices(node="N", pool="t4", devices=(NodeDevice(0, "new", 8000),)))
-    assert free(cache) == [8000]
-    assert cache.compare([pod], 0.0).adrift == ("pod",)
-
-
 # Tests of lists from the API.
-
-
-def test_a_bind_that_was_accepted_after_the_list_began_survives_it_and_one_before_does_not() -> None:
-    cache = cache_of(inventory("N", 8000))
-    take(cache, "pod", MemoryRequest(5000), "N", 1.0)
-    cache.finish_binding("pod", 3.0)
-    cache.replace([inventory("N", 8000)], [], since=2.0)
-    assert free(cache) == [3000]
-    cache.replace([inventory("N", 8000)], [], since=4.0)
-    assert free(cache) == [8000]
 
 
 def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:

@@ -103,22 +103,6 @@ def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Fol
     followed.eventually(lambda: followed.free_mib == 9000 and followed.growths > before)
 
 
-def test_the_nodes_cpu_is_less_by_what_every_pod_requests(followed: Followed) -> None:
-    followed.cluster.add_pod("with", "k8s-node1", "4000", cpu="500m")
-    followed.start()
-    followed.eventually(lambda: followed.cpu_milli == 7500)
-    followed.cluster.add_pod("without", "k8s-node1", "0", cpu="2")
-    followed.eventually(lambda: followed.cpu_milli == 5500)
-    followed.cluster.remove_pod("without")
-    followed.eventually(lambda: followed.cpu_milli == 7500)
-
-
-def test_a_device_that_changes_is_followed(followed: Followed) -> None:
-    followed.start()
-    followed.publish(mib=8192)
-    followed.eventually(lambda: followed.free_mib == 8192 - T4.reserve_mib)
-
-
 def test_a_node_that_leaves_its_pool_takes_no_pod(followed: Followed) -> None:
     followed.start()
     followed.cluster.add_node(labels={"gpu": "none"})
@@ -131,12 +115,6 @@ def test_without_a_ledger_there_is_a_problem_until_it_is_back(followed: Followed
     followed.eventually(lambda: "there is no ledger" in (followed.informers.problem or ""))
     followed.cluster.add_ledger(T4)
     followed.eventually(lambda: followed.informers.problem is None)
-
-
-def test_a_ledger_that_cannot_be_read_is_a_problem(followed: Followed) -> None:
-    followed.start()
-    followed.cluster.add_ledger(text="{")
-    followed.eventually(lambda: "is not JSON" in (followed.informers.problem or ""))
 
 
 def test_under_another_resource_domain_nothing_is_placed_until_everything_is_listed_again(
@@ -285,26 +263,6 @@ def test_a_pod_that_becomes_unreadable_keeps_what_it_held(listed: Followed, by: 
     listed.informers.informer.apply({"type": "DELETED", "object": pod})
     assert fits(listed, 14_000)
     assert not listed.informers.problems.counts()
-
-
-def test_a_pod_that_was_being_bound_and_is_unreadable_keeps_its_devices(listed: Followed) -> None:
-    listed.informers.list_all()
-    pod = json.loads(json.dumps(listed.cluster.pods[0]))
-    pod["metadata"]["uid"] = "bound"
-    asking(pod, ENORMOUS)
-    assert listed.cache.assume("bound", MemoryRequest(5000), "k8s-node1", 0.0)
-    listed.cluster.pods.append(pod)
-    listed.informers.list_all()
-    assert fits(listed, 5000)
-    assert not fits(listed, 5001)
-
-
-def test_a_pod_that_ends_while_it_is_unreadable_opens_its_node(listed: Followed) -> None:
-    relisted(listed, ENORMOUS)
-    growths = listed.growths
-    listed.informers.informer.apply({"type": "DELETED", "object": listed.cluster.pods[0]})
-    assert fits(listed, 14_000)
-    assert listed.growths > growths
 
 
 def test_a_pending_pod_that_is_unreadable_closes_no_node(listed: Followed) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from agents.extender.cache.inventory import NodeDevice, devices_of
 from agents.kube.nodes import node_of
-from agents.telemetry.device import Device, Survey, Uncapped
+from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import PublishingNode, slice_of
 from tenancy.choices import Enforce, Sharing
 from tenancy.ledger import Ledger, Pool
@@ -34,12 +34,6 @@ def test_a_device_offers_its_memory_less_the_pools_reserve() -> None:
     assert found.devices == (NodeDevice(0, "GPU-0", 14000), NodeDevice(1, "GPU-1", 14000))
 
 
-def test_a_nodes_cpu_is_what_its_pods_may_request() -> None:
-    node = node_object() | {"status": {"allocatable": {"cpu": "15800m"}, "capacity": {"cpu": "16"}}}
-    assert devices_of(node_of(node), [slice_object(device_object(0))], LEDGER).cpu_milli == 15800
-    assert devices_of(node_of(node_object()), [slice_object(device_object(0))], LEDGER).cpu_milli is None
-
-
 def test_a_device_smaller_than_its_pool_says_offers_what_it_has() -> None:
     (device,) = devices_of(node_of(node_object()), [slice_object(device_object(0, 8192))], LEDGER).devices
     assert device.offered_mib == 8192 - 1360
@@ -59,22 +53,10 @@ def test_a_tainted_device_offers_nothing(effect: str) -> None:
     assert [device.offered_mib for device in found.devices] == [0, 14000]
 
 
-def test_a_taint_without_effect_on_new_pods_takes_nothing_away() -> None:
-    (device,) = devices_of(node_of(node_object()), [slice_object(device_object(0, 15360, "None"))], LEDGER).devices
-    assert device.offered_mib == 14000
-
-
 def test_a_device_that_the_operator_excludes_offers_nothing() -> None:
     node = node_object(annotations={NAMES.device_excluded: "0, 2"})
     found = devices_of(node_of(node), [slice_object(*map(device_object, range(3)))], LEDGER)
     assert [device.offered_mib for device in found.devices] == [0, 14000, 0]
-
-
-def test_slices_of_other_drivers_and_nodes_are_not_looked_at() -> None:
-    foreign, elsewhere = slice_object(device_object(5)), slice_object(device_object(6), node="k8s-node2")
-    foreign["spec"]["driver"] = "gpu.nvidia.com"
-    found = devices_of(node_of(node_object()), [foreign, slice_object(device_object(0)), elsewhere], LEDGER)
-    assert [device.index for device in found.devices] == [0]
 
 
 def test_a_half_published_generation_does_not_fall_back_on_the_one_before() -> None:
@@ -144,10 +126,3 @@ def test_a_node_that_cannot_hold_containers_takes_none_where_its_pool_wants_it_t
 def test_of_its_devices_one_that_cannot_takes_none_and_the_others_do() -> None:
     found = devices_of(node_of(node_object()), [slice_object(said(0, "able"), said(1, "mig"))], CAPPED)
     assert [device.offered_mib for device in found.devices] == [14000, 0]
-
-
-def test_what_the_exporter_publishes_of_a_drivers_ability_is_what_placement_reads() -> None:
-    for reason, unusable in ((None, False), (Uncapped.CGROUP, True)):
-        card = Device(gpu=0, uuid="G", total_bytes=15360 * MIB, used_bytes=0, free_bytes=0, cannot_cap=reason)
-        published = slice_of(Survey(devices=(card,)), PublishingNode(name="k8s-node1", uid="u", caps=True), NAMES, None)
-        assert bool(devices_of(node_of(node_object()), [published], CAPPED).unusable) is unusable

@@ -92,20 +92,6 @@ def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_meas
     ]
 
 
-def test_a_problem_is_reported_once_and_again_when_it_came_back(bench: Bench) -> None:
-    for answer in (blind(), blind(), shown(5000), blind()):
-        bench.refresh(answer)
-    told = [line["message"] for line in bench.lines()]
-    assert told == ["is placed by the ledger alone: N: 0 exporters run there, one is needed"] * 2
-
-
-def test_the_age_is_that_of_the_reading_and_goes_with_the_node(bench: Bench) -> None:
-    bench.refresh(shown(5000, at=-3.0), shown(5000, node="gone", at=-4.0))
-    bench.time.seconds = 2.0
-    bench.refresh(blind())
-    assert bench.measured.ages() == {"N": 5.0}
-
-
 def test_nothing_counts_as_tried_before_it_is_known_whom_to_ask(bench: Bench) -> None:
     bench.keep(None, None)
     assert not bench.measured.tried

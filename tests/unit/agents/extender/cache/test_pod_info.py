@@ -29,15 +29,6 @@ def spec(**lists: Any) -> dict[str, Any]:
     return {name: [{"resources": {"requests": {NAMES.gpumem: mib}}} for mib in mibs] for name, mibs in lists.items()}
 
 
-def test_a_pod_that_asks_for_no_memory_is_none_of_ours() -> None:
-    assert Pod({"spec": {"containers": [{}]}}).memory_request(NAMES) is None
-    assert holder_of(pod_object("0", node=None), NAMES) is None
-
-
-def test_several_devices_share_the_request_in_equal_parts() -> None:
-    assert Pod(pod_object("8138", "2")).memory_request(NAMES) == MemoryRequest(4069, 2)
-
-
 def test_a_request_without_equal_parts_is_refused_before_it_is_bound_and_counts_rounded_up_after() -> None:
     odd = pod_object("8139", "2")
     with pytest.raises(FieldError, match="8139 MiB cannot be shared out in equal parts to 2 devices"):
@@ -53,11 +44,6 @@ def test_a_request_that_cannot_be_read_is_reported_with_the_pods_name() -> None:
         holder_of(pod_object("lots"), NAMES)
 
 
-@pytest.mark.parametrize("pod", [pod_object(node=None), pod_object(phase="Succeeded"), pod_object(phase="Failed")])
-def test_a_pod_that_is_not_bound_or_has_ended_holds_nothing(pod: dict[str, Any]) -> None:
-    assert holder_of(pod, NAMES) is None
-
-
 def test_a_pod_whose_deletion_began_holds_its_devices() -> None:
     pod = pod_object(phase="Running")
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T05:00:00Z"
@@ -67,18 +53,6 @@ def test_a_pod_whose_deletion_began_holds_its_devices() -> None:
 def test_devices_are_known_by_our_annotations() -> None:
     held = allocated(pod_object("8138", "2", annotations=OURS))
     assert (held.indices, held.uuids) == ((0, 2), ("GPU-a", "GPU-c"))
-
-
-@pytest.mark.parametrize("text", ["", "x", "-1", "1,1", "0", "0,1,2", "²,1"])
-def test_an_index_that_does_not_name_the_pods_devices_is_not_guessed(text: str) -> None:
-    held = allocated(pod_object("8138", "2", annotations={NAMES.device_index: text}))
-    assert not held.is_placed
-
-
-@pytest.mark.parametrize("text", ["", "GPU-a", "GPU-a,", "GPU-a,GPU-a"])
-def test_uuids_that_are_not_one_a_device_are_not_used(text: str) -> None:
-    held = allocated(pod_object("8138", "2", annotations=OURS | {NAMES.device_uuid: text}))
-    assert (held.indices, held.uuids) == ((0, 2), None)
 
 
 def test_a_request_knows_the_cpu_next_to_the_memory() -> None:

@@ -138,14 +138,6 @@ def test_no_order_of_arrivals_strands_a_seat_of_a_small_stack() -> None:
     assert not stranding
 
 
-def test_the_brute_force_finds_the_orders_that_strand_a_seat() -> None:
-    stack = Stack(((6, 4),), (Wanted(3), Wanted(3), Wanted(4)))
-    stack.places[0] = (Wanted(3), 0, (1,))
-    assert not stack.is_kept()
-    stack.places[0] = (Wanted(3), 0, (0,))
-    assert stack.is_kept()
-
-
 @dataclass
 class History:
     dice: Random
@@ -292,19 +284,6 @@ def test_a_pod_that_fits_in_the_memory_of_its_seat_evicts_no_pod() -> None:
     assert cluster.arrive("guest", Wanted(2))
     request, seated = MemoryRequest(4), cluster.entitlement(0)
     assert cluster.cache.victims(request, "node-0", {"guest"}, 0.0, uid="0", entitlement=seated) == ()
-
-
-def test_a_guest_gets_no_memory_of_seats_that_fit_in_one_way_only() -> None:
-    cluster = Cluster(Stack(((7, 5),), (Wanted(4), Wanted(3), Wanted(3), Wanted(2))))
-    assert cluster.cache.unplaced_seats() == ()
-    assert not cluster.arrive("guest", Wanted(1))
-
-
-def test_a_seat_gets_the_place_of_seats_with_the_same_sum() -> None:
-    cluster = Cluster(Stack(((12,), (12,)), (Wanted(1), Wanted(9), Wanted(10))))
-    cluster.lost = {(0, 0)}
-    cluster.cache.update_node(cluster.devices(0))
-    assert cluster.filter(2, Wanted(10)) == ("node-1",)
 
 
 def test_a_pod_of_several_devices_takes_the_seats_of_a_device_each() -> None:

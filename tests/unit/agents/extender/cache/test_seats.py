@@ -70,13 +70,6 @@ def test_a_seat_gets_the_device_and_the_node_that_could_load_it_or_lack_the_leas
     assert cache.fit("seat", MemoryRequest(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
 
 
-def test_a_seat_on_two_devices_lacks_only_what_keeps_it_from_the_second() -> None:
-    cache = cache_of(inventory("N", 5000, 5000, 5000))
-    cache.measure("N", {0: 5000, 1: 4000, 2: 3000}, 0.0)
-    fits = cache.fit("seat", MemoryRequest(5000, 2), ["N"], 0.0, SEATED)
-    assert [(each.index, each.mib) for each in fits.short] == [(1, 1000)]
-
-
 def test_what_a_seat_lacks_and_who_has_it() -> None:
     cache = cache_of(inventory("N", 14000, floor_mib=FLOOR))
     cache.update_pod(bound("within", "N", 3000, 0))
@@ -94,14 +87,6 @@ def test_what_a_seat_lacks_and_who_has_it() -> None:
             holders=(UndeclaredUse("tenant", "over", 2500), UndeclaredUse("tenant", "guest", 2048)),
         ),
     )
-
-
-def test_a_pod_on_two_devices_has_what_it_uses_of_one_beyond_half_of_its_request() -> None:
-    cache = cache_of(inventory("N", 14000, 6000, floor_mib=FLOOR))
-    cache.update_pod(bound("pair", "N", 4000, 0, 1))
-    cache.measure("N", {0: 5000, 1: 0}, 0.0, (use("pair", 5000), use("pair", 100, index=1)))
-    (found,) = short(cache, 5000)
-    assert (found.index, found.holders) == (0, (UndeclaredUse("tenant", "pair", 1000),))
 
 
 def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() -> None:
@@ -138,14 +123,6 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
     assert isinstance(cache.assume("lower", MemoryRequest(4000), "N", 0.0), NotAssumed)
     assert cache.feasible_nodes(MemoryRequest(4000), 0.0) == frozenset()
     assert fits(cache, "small", 3000)
-
-
-def test_the_nominee_and_who_comes_before_it_find_the_room() -> None:
-    cache = cache_of(inventory("N", 8000))
-    nominated(cache)
-    assert fits(cache, "higher", 4000, priority=11)
-    cache.remove_pod("higher")
-    assert fits(cache, "nominee", 5000, priority=10)
 
 
 def test_what_the_evicted_still_hold_is_kept_for_the_nominee_before_it_is_free() -> None:
@@ -193,37 +170,6 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
-def test_who_is_nominated_elsewhere_keeps_nothing_where_it_was_refused() -> None:
-    cache = cache_of(inventory("N", 8000))
-    cache.retain(Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10), 0.0)
-    assert not fits(cache, "lower", 8000)
-    cache.nominate(Nomination(uid="nominee", node="other", request=MemoryRequest(5000), priority=10), 0.0)
-    assert fits(cache, "lower", 8000)
-
-
-def test_a_refusal_makes_no_nomination_last_that_has_lapsed() -> None:
-    cache = cache_of(inventory("N", 8000))
-    nominated(cache)
-    refused = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
-    cache.retain(refused, NOMINATED_SECONDS - 1)
-    assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
-    cache.retain(refused, NOMINATED_SECONDS)
-    assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
-
-
-def test_a_nominee_that_is_bound_or_about_to_be_is_counted_once() -> None:
-    cache = cache_of(inventory("N", 8000))
-    nominated(cache)
-    assert fits(cache, "nominee", 5000, priority=10)
-    assert fits(cache, "lower", 3000)
-    cache.remove_pod("lower")
-    assert isinstance(cache.assume("nominee", MemoryRequest(5000), "N", 0.0, Entitlement(10)), PodInfo)
-    assert fits(cache, "lower", 3000)
-    cache.remove_pod("lower")
-    cache.update_pod(bound("nominee", "N", 5000, 0))
-    assert fits(cache, "lower", 3000)
-
-
 def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
     cache, node = Cache(), inventory("N", 8000)
     pod = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
@@ -244,21 +190,6 @@ def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("guest", 6700)))
     assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0) is None
     assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0, entitlement=SEATED) == ("idle",)
-
-
-def test_where_nobody_knows_who_uses_a_device_a_victim_frees_what_it_declared() -> None:
-    cache = cache_of(inventory("N", 8000))
-    cache.update_pod(bound("idle", "N", 5000, 0))
-    cache.measure("N", {0: 1000}, 0.0, unknown=["GPU-N-0"])
-    assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0) == ("idle",)
-
-
-def test_more_leave_where_those_who_declared_enough_do_not_use_it() -> None:
-    cache = cache_of(inventory("N", 9000))
-    cache.update_pod(bound("idle", "N", 6000, 0))
-    cache.update_pod(bound("busy", "N", 3000, 0))
-    cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("busy", 5000)))
-    assert cache.victims(MemoryRequest(6000), "N", {"idle", "busy"}, 0.0) == ("busy", "idle")
 
 
 def test_a_seat_that_fits_on_one_node_lacks_no_memory_of_another_node() -> None:
