@@ -54,7 +54,7 @@ def read(name: str, root: Path) -> AcceptedStack:
     """Returns the stack file of a stack with this name, or at this path. Raises CheckoutError."""
     path = _existing(name, root)
     settings, values = _declared(path)
-    pools = _host_memory(settings)
+    pools = settings.host_memory()
     return AcceptedStack(path=path, ledger=settings.ledger(), host_memory=pools, values=values)
 
 
@@ -97,7 +97,7 @@ def declared_parts(name: str, root: Path) -> Declared:
         has_operator=settings.alerts is None or settings.alerts.operator,
         is_watchdog_armed=bool(settings.watchdog and settings.acting(settings.watchdog).armed),
         is_gate_armed=bool(settings.gate and settings.acting(settings.gate).armed),
-        memory_pools=_host_memory(settings).pools,
+        memory_pools=settings.host_memory().pools,
         gates=tuple((spec.tenant, spec.deployment or name) for name, spec in settings.on_demand.items()),
     )
 
@@ -165,7 +165,7 @@ def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
         found = settings.parse(values)
     except settings.ConfigError as error:
         return tuple(str(error).splitlines())
-    configured = {"ledger": found.ledger().to_data(), "memory_pools": _host_memory(found).to_data()}
+    configured = {"ledger": found.ledger().to_data(), "memory_pools": found.host_memory().to_data()}
     return tuple(str(each) for each in violations(Graph((), configured)))
 
 
@@ -198,13 +198,6 @@ def _declared(path: Path) -> Any:
         return settings.load_file(path), stackfile.read(path).values
     except settings.ConfigError as error:
         raise CheckoutError(str(error)) from None
-
-
-def _host_memory(settings: Any) -> HostMemoryPools:
-    from components.host_memory import host_memory_pools  # noqa: PLC0415
-
-    found: HostMemoryPools = host_memory_pools(settings.memory_pools)
-    return found
 
 
 def _at(config: Any, path: KeyPath) -> Any:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import yaml
 
-from components.host_memory import host_memory_pools
 from components.monitoring.component import rule_groups
 from stacks import kubeconfig, settings, stackfile
 from stacks import render as manifests
@@ -194,7 +193,7 @@ def rules(engine: Engine) -> int:
 
 
 def _chart(declared: StackSettings) -> str:
-    host_memory = host_memory_chart(host_memory_pools(declared.memory_pools))
+    host_memory = host_memory_chart(declared.host_memory())
     return seating_chart(declared.ledger(), width=_width(), colour=_colour()) + host_memory
 
 

@@ -24,7 +24,7 @@ from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from components.base import zipapp
 from components.base.system import System, SystemArgs
 from components.base.zipapp import Zipapp
-from components.host_memory import HostMemory, HostMemoryArgs, host_memory_pools, pod_fragments
+from components.host_memory import HostMemory, HostMemoryArgs, pod_fragments
 from components.kueue import REGISTRY_CHART, Chart, Kueue, KueueArgs
 from components.monitoring.args import AlertsArgs, AlertsSpec
 from components.monitoring.component import Alerts
@@ -175,7 +175,7 @@ def policy_configuration(settings: StackSettings, stack: str) -> dict[str, Any]:
     return {
         names.POLICY: {
             "ledger": settings.ledger().to_data(),
-            "memory_pools": host_memory_pools(settings.memory_pools).to_data(),
+            "memory_pools": settings.host_memory().to_data(),
             "stack": stack,
         }
     }
@@ -406,7 +406,7 @@ def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> Al
         recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
         places_by_device=settings.scheduler is not None,
         guards=[names.guard(pool.name) for pool in _guarded(settings)],
-        host_memory=host_memory_pools(settings.memory_pools).pools,
+        host_memory=settings.host_memory().pools,
         kueue_namespace=settings.kueue_namespace if settings.queues else None,
     )
 
@@ -431,4 +431,4 @@ def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
 
     The guard has no mode in which it only reports. Therefore a stack in the mode observe has no guard.
     """
-    return host_memory_pools(settings.memory_pools).pools if settings.enforces() else ()
+    return settings.host_memory().pools if settings.enforces() else ()

@@ -24,7 +24,7 @@ from components.agents.watchdog import WatchdogSpec
 from components.base.identity import service_account_user
 from components.base.spec import DnsLabel, Spec
 from components.base.system import ClusterSpec
-from components.host_memory import HostMemoryPoolSpec, tenants_by_priority
+from components.host_memory import HostMemoryPoolSpec, host_memory_pools, tenants_by_priority
 from components.kueue import KueueSpec
 from components.monitoring.args import AlertsSpec
 from components.priorities import PrioritySpec
@@ -35,6 +35,7 @@ from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import problems, references, stackfile, taken_names
 from tenancy.choices import Mode, Sharing, Source
 from tenancy.frameworks import FrameworkName
+from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import (
     AdmissionTerms,
     Ledger,
@@ -181,6 +182,9 @@ class StackSettings(Spec):
     def kueue_namespace_labels(self) -> Mapping[str, str]:
         """Returns the labels by which an existing Kueue selects the namespaces of queue tenants."""
         return self.installed_kueue.namespace_labels if self.installed_kueue else {}
+
+    def host_memory(self) -> HostMemoryPools:
+        return host_memory_pools(self.memory_pools)
 
     def ledger(self) -> Ledger:
         """Returns the ledger of these settings, sorted by name.

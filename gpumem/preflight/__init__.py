@@ -1,1 +1,1 @@
-"""Implements `kubectl gpumem preflight`, which compares a stack with the current state of a cluster."""
+"""Compares a stack with the current state of a cluster, for `make preflight` and `make up`."""

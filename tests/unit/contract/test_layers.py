@@ -37,7 +37,7 @@ AGENT_LAYERS: dict[str, set[str]] = {
 }
 # The archive of the kubectl plugin does not contain these packages.
 WHEN_ASKED = {
-    "checkout.py": {"components", "policy", "stacks", "yaml"},
+    "checkout.py": {"policy", "stacks", "yaml"},
 }
 # The kubectl plugin also uses these modules. They never act on the cluster.
 OF_AGENTS = (
