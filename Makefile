@@ -9,11 +9,6 @@ FIRST ?= 1
 JOBS ?= 2
 SEED ?=
 
-# Neither make nor the shell expands the values of these two: recipes read them from the environment.
-unexport STACK FROM
-export GIVEN_STACK = $(value STACK)
-export GIVEN_FROM = $(value FROM)
-
 # The installer looks at your PATH; everything after it sees the pinned tools first.
 USER_PATH := $(PATH)
 export PATH := $(CURDIR)/.toolchain/bin:$(CURDIR)/.venv/bin:$(PATH)
@@ -46,13 +41,13 @@ refresh: toolchain ## Bring Pulumi's state up to date with the cluster; changes 
 recover: toolchain ## Put a stack right after a run that was killed; up, destroy and refresh do it by themselves
 chart: toolchain ## Print a stack's seating chart
 preview up destroy refresh recover chart render:
-	@$(PYTHON) -m stacks $@ --stack="$$GIVEN_STACK" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter preview,$@),$(if $(BEFORE),--before="$$BEFORE")) $(if $(filter-out preview chart render,$@),$(ASK)) $(if $(filter render,$@),--out="$$OUT")) $(FLAGS)
+	@$(PYTHON) -m stacks $@ --stack="$(STACK)" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter preview,$@),$(if $(BEFORE),--before="$$BEFORE")) $(if $(filter-out preview chart render,$@),$(ASK)) $(if $(filter render,$@),--out="$$OUT")) $(FLAGS)
 init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
-	@python3 -m gpumem init --stack="$$GIVEN_STACK" $(if $(FROM),--from="$$GIVEN_FROM") $(value ARGS)
+	@python3 -m gpumem init --stack="$(STACK)" $(if $(FROM),--from="$(FROM)") $(value ARGS)
 preflight: toolchain ## Compare a stack with the kubeconfig's cluster before a rollout
-	@$(PYTHON) -m gpumem.preflight --stack="$$GIVEN_STACK" $(value ARGS)
+	@$(PYTHON) -m gpumem.preflight --stack="$(STACK)" $(value ARGS)
 new-stack: toolchain ## Write Pulumi.<STACK>.yaml from an example with one GPU: make new-stack STACK=lab
-	@$(PYTHON) -m stacks new --stack="$$GIVEN_STACK"
+	@$(PYTHON) -m stacks new --stack="$(STACK)"
 
 test: ## Run all tests: lint, unit, integration and e2e, one after the other, and how long each took
 	@$(INSTALL) preview lint languages docs browser cluster $(NODE_TOOLS) $(BESIDE)
@@ -102,7 +97,7 @@ bench: toolchain ## Measure previews and the policy pack
 	@$(PYTHON) -m tests.benchmarks $(value ARGS)
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
-	@$(PYTHON) -m gpumem advise --host-memory --stack "$$GIVEN_STACK" $(if $(FROM),--from "$$GIVEN_FROM") $(if $(DAYS),--days $(DAYS))
+	@$(PYTHON) -m gpumem advise --host-memory --stack "$(STACK)" $(if $(FROM),--from "$(FROM)") $(if $(DAYS),--days $(DAYS))
 gpumem: ## Ask the current kubeconfig's cluster about GPU memory: make gpumem ARGS="who --pool t4" (docs/reference/gpumem.md)
 	@python3 -m gpumem $(if $(ARGS),$(value ARGS),--help)
 
