@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolchain.pages import alerts, components, metrics, outputs
+from toolchain.pages import alerts, components, metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,7 +14,6 @@ def pages(root: Path = ROOT) -> Mapping[Path, str]:
     made = {
         reference / "alerts.md": alerts.page(root),
         reference / "metrics.md": metrics.page(),
-        reference / "outputs.md": outputs.page(root),
     }
     for name in components.COMPONENTS:
         path = reference / "package" / f"{name}.md"
