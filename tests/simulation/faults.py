@@ -181,8 +181,7 @@ def job(system: System, name: str, *, mib: int, over: int, seconds: float, rank:
 def hostile(system: System, name: str, trick: str, seconds: float) -> None:
     workload = system.workload(name)
     plain = workload.dress
-    if not system.tame:
-        workload.dress = TRICKS[trick]
+    workload.dress = TRICKS[trick]
     for pod in system.tenants.pods(workload):
         if "deletionTimestamp" not in pod["metadata"]:
             system.server.put_pod(workload.dress(pod))
@@ -196,7 +195,7 @@ def hostile_probe(system: System, name: str, answer: str, seconds: float) -> Non
     probe = next((probe for host, probe in system.probes.items() if host in url), None)
     if probe is None:
         return
-    probe.answer = ANSWERS["nothing" if system.tame else answer]
+    probe.answer = ANSWERS[answer]
 
     def undo() -> None:
         probe.answer = None

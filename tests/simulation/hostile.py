@@ -1,6 +1,4 @@
-"""The values that a hostile tenant writes. A plan with `tame` has ordinary values. Decisions about other workloads must
-be the same with both.
-"""
+"""The values that a hostile tenant writes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

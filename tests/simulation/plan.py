@@ -25,7 +25,6 @@ class Plan:
     entries: tuple[Entry, ...]
     days: float = 1.0
     seed: int = 0
-    tame: bool = False  # if True, hostile tenants write ordinary values
 
 
 Act = Callable[..., None]

@@ -36,7 +36,6 @@ class Result:
 def simulate(plan: Plan) -> Result:
     dice = Random(plan.seed + 1)  # noqa: S311 (a simulation)
     with system(plan.shape, dice) as simulated:
-        simulated.tame = plan.tame
         faults.carry_out(simulated, plan)
         simulated.run(plan.days * DAY)
         return Result(plan, tuple(simulated.violations.found), simulated.world.timeline)

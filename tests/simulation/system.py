@@ -78,7 +78,6 @@ class System(Cluster):
             self.server.put(LEASE_PATH, self._lease("scheduler-0"))
         self.clocks_changed_at = 0.0
         self.foreign: dict[str, float] = {}
-        self.tame = False
 
     def machines(self) -> Iterator[tuple[Machine, Pool]]:
         own, outside_mib = is_drawn(self.shape.stack), self.shape.outside_mib
