@@ -1,6 +1,7 @@
-"""A fake API server with pods of the largest size that etcd accepts (1.5 MiB).
+"""A fake API server with many pods, or with pods with large annotations.
 
-`python -m tests.support.hostile <kind> <pods>` reads the pods like an agent, and prints the peak of host memory in MiB.
+`python -m tests.support.large_pods <kind> <pods>` reads the pods like an agent, and prints the peak of host memory in
+MiB.
 """
 
 import json
@@ -28,7 +29,6 @@ PIECE_BYTES = 64 * 2**10
 
 
 def manifest(name: str, spec: str = "", metadata: str = "") -> str:
-    """An error must not keep the unreadable pod in memory."""
     containers = '"containers":[{"name":"c"}]'
     fields = f'"namespace":"n","name":"{name}","uid":"uid-{name}","resourceVersion":"1"{metadata}'
     return f'{{"kind":"Pod","metadata":{{{fields}}},"spec":{{{containers}{spec}}}}}'
@@ -39,42 +39,15 @@ def annotated(name: str) -> str:
     return manifest(name, "", f',"annotations":{{"a":"{value}"}}')
 
 
-def wide(name: str) -> str:
-    """If a text contains one character above U+FFFF, Python stores four bytes for each of its characters."""
-    value = "x" * 250 * 1024 + "\U0001f600"
-    return manifest(name, "", f',"annotations":{{"a":"{value}"}}')
-
-
-def escaped(name: str) -> str:
-    """The API server writes each "<" as six bytes of JSON."""
-    argument = "\\u003c" * 1_400_000
-    return manifest(name, f',"args":["{argument}"]')
-
-
-def dense(name: str) -> str:
-    """Each empty object needs three bytes in JSON and 64 bytes in Python."""
-    terms = '{"nodeSelectorTerms":[' + "{}," * 699_999 + "{}]}"
-    return manifest(
-        name, f',"affinity":{{"nodeAffinity":{{"requiredDuringSchedulingIgnoredDuringExecution":{terms}}}}}'
-    )
-
-
-def labelled(name: str) -> str:
-    labels = ",".join(f'"a{number}":""' for number in range(100_000))
-    return manifest(name, "", f',"labels":{{{labels}}}')
-
-
 def usual(name: str) -> str:
     argument = "x" * 7600
     return manifest(name, f',"args":["{argument}"]')
 
 
-KINDS: Mapping[str, Callable[[str], str]] = {
-    each.__name__: each for each in (usual, annotated, wide, escaped, dense, labelled)
-}
+KINDS: Mapping[str, Callable[[str], str]] = {each.__name__: each for each in (usual, annotated)}
 
 
-class Hostile:
+class LargePods:
     def __init__(self, make: Callable[[str], str], pods: int) -> None:
         self._pods = pods
         whole = make("NAME").encode()
@@ -109,7 +82,7 @@ class Hostile:
 
 
 class Events:
-    def __init__(self, server: Hostile) -> None:
+    def __init__(self, server: LargePods) -> None:
         self._pieces = server.written()
 
     def read(self, seconds: float) -> bytes:
@@ -130,7 +103,7 @@ def followed(kind: str, pods: int) -> None:
     problems = ItemProblems(log=Log("test", sys.stderr))
     with tempfile.NamedTemporaryFile() as token:
         endpoint = Endpoint(host="", port=0, token_file=Path(token.name), ca_file=Path())
-        api = Api(endpoint, clock=Clock(), transport=Hostile(KINDS[kind], pods))
+        api = Api(endpoint, clock=Clock(), transport=LargePods(KINDS[kind], pods))
         listed = read_list(api, PODS, lambda item: node_pod(item, None, problems))
         assert len(listed.items) == pods
         watches, taken = Watches(api, Clock(), [listed.source]), 0
