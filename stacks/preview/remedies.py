@@ -1,17 +1,31 @@
-"""Proposes a change after a refused preview: lower budgets with which all promises fit, or more devices. Pure."""
+"""Proposes, after a refused preview, how to take back a part of what this change raised or added. Pure."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from stacks.preview.events import Resource
 from tenancy.decode import DecodeError
-from tenancy.fit.lower import lower_budgets, nodes_needed
-from tenancy.fit.smallest_change import WORK, Change, SmallestChange, least_mib
-from tenancy.full_seats import full_seats
-from tenancy.ledger import Ledger, Pool, Seat
+from tenancy.fit.lower import lower_budgets
+from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, Unbudgeted
 from tenancy.names import LEDGER, LEDGER_KEY
 
-_MOST_LISTED = 3
+# The maximum number of steps of the search that judges whether the promises of a pool fit.
+_WORK = 100_000
+_MOST_WAYS, _MOST_NAMED = 3, 8
+# Promises fit less easily if one of these numbers is smaller. They fit less easily if any other number is larger.
+_ROOM = ("memory_mib", "nodes", "device_count")
+_OF_POOL = (*_ROOM, "reserve_mib", "driver_reserved_mib", "floor_mib")
+_OF_SEAT = ("gpumem_mib", "replicas", "devices_per_pod")
+# The number of an entry that is new.
+_PROMISED = ("gpumem_mib", "measured_mib", "nominal")
+
+_Entry = TypeVar("_Entry", Pool, Seat, Unbudgeted, QueueQuota)
+
+# Maps each key of the stack file to its number.
+_Numbers = Mapping[str, int]
 
 
 def ledger_before(resources: Iterable[Resource]) -> Ledger | None:
@@ -28,69 +42,133 @@ def ledger_before(resources: Iterable[Resource]) -> Ledger | None:
     return None
 
 
-def remedies(ledger: Ledger, before: Ledger | None = None) -> Iterator[str]:
-    """Yields a sentence for each pool with promises that do not fit.
+def remedies(ledger: Ledger, before: Ledger | None) -> Iterator[str]:
+    """Yields a sentence for each pool whose promises do not fit any more.
 
-    The sentence names the seats that this change adds or raises, and lower budgets with which all promises fit. If
-    possible, the sentence lowers only the seats of this change. If no sensible budgets fit, the sentence has the number
-    of missing devices. `before` is the ledger before this change.
+    The sentence names the keys that this change raised or added, and values with which all promises fit. `before` is
+    the ledger in the state of the stack. A pool without a state gets no sentence, because everything in it is new: the
+    refusal itself has the sum and the pool.
     """
     for pool in ledger.shared_pools:
-        work = WORK // (3 * len(ledger.shared_pools))
-        old = {seat.name: seat.gpumem_mib for seat in (before or ledger).seats if seat.pool == pool.name}
-        seats = ledger.seats_in(pool.name)
-        edited = [seat for seat in seats if seat.gpumem_mib > old.get(seat.name, 0)]
-        half = {seat.name: least_mib(seat.gpumem_mib, None) for seat in seats}
-        least = {seat.name: old.get(seat.name) or half[seat.name] for seat in edited}
-        smallest = lower_budgets(ledger, pool, least=least, work=work)
-        if smallest.changes is None:
-            # A raised seat may go back to its budget before this change, even if that is less than half.
-            lowest = {name: min(mib, least.get(name, mib)) for name, mib in half.items()}
-            smallest = lower_budgets(ledger, pool, least=lowest, work=work)
-        if smallest.changes != ():
-            edit = f"this change {_edited(edited, old)}; " if edited else ""
-            yield f"{pool.name}: {edit}{_remedy(ledger, pool, smallest, work)}"
+        if before is None or before.pool(pool.name) is None or _fits(ledger, pool.name, {}) is not False:
+            continue
+        ways = _ways(ledger, pool.name, [*_edits(_numbers(before, pool.name), _numbers(ledger, pool.name))])
+        if ways:
+            change = _listed([str(edit) for edit in dict.fromkeys(edit for way in ways for edit in way)])
+            yield f"{pool.name}: this change {change}; {', or '.join(map(_written, ways))}"
 
 
-def _edited(seats: Iterable[Seat], old: dict[str, int]) -> str:
-    texts = [
-        f"raises {seat.name} from {old[seat.name]} to {seat.gpumem_mib} MiB"
-        if seat.name in old
-        else f"adds {seat.name} with {seat.gpumem_mib} MiB"
-        for seat in seats
+@dataclass(frozen=True, kw_only=True)
+class _Edit:
+    """A number that differs from the number before this change. `old` is 0 for an entry that is new."""
+
+    key: str
+    old: int
+    new: int
+    added: bool
+
+    @property
+    def entry(self) -> str:
+        return self.key.rpartition(".")[0]
+
+    @property
+    def takes_room(self) -> bool:
+        return (self.new < self.old) is (self.key.rpartition(".")[2] in _ROOM)
+
+    def __str__(self) -> str:
+        if self.added:
+            return f"adds {self.entry} with {self.new} MiB"
+        return f"{'raises' if self.new > self.old else 'lowers'} {self.key} from {self.old} to {self.new}"
+
+    def written(self, number: int) -> str:
+        return f"write {self.key}: {number}" if number or not self.added else f"remove {self.entry}"
+
+
+def _edits(before: _Numbers, after: _Numbers) -> list[_Edit]:
+    """Returns what this change takes from the pool, with the largest difference first, and then what it gives back."""
+    edits = [
+        _Edit(key=key, old=before.get(key, 0), new=new, added=key not in before)
+        for key, new in after.items()
+        if new != before.get(key) and (key in before or key.rpartition(".")[2] in _PROMISED)
     ]
-    return _shortened(texts)
+    return sorted(edits, key=lambda edit: (not edit.takes_room, -abs(edit.new - edit.old)))
 
 
-def _remedy(ledger: Ledger, pool: Pool, smallest: SmallestChange, work: int) -> str:
-    if smallest.changes:
-        title = "the smallest change that fits" if smallest.proven else "a change that fits, perhaps not the smallest,"
-        return f"{title} lowers {_listed(smallest.changes)}{_reason(ledger, pool, smallest.changes)}"
-    needed = nodes_needed(ledger, pool, work=work)
-    sure = "no budgets fit that keep half of each seat" if smallest.proven else "no lower budgets are known that fit"
-    if needed is None or needed.nodes <= pool.nodes:
-        return sure
-    devices = (needed.nodes - pool.nodes) * pool.device_count
-    are = "device is" if devices == 1 else "devices are"
-    floor = "" if needed.floor_mib is None else f" and floor_mib to {needed.floor_mib}"
-    return f"{sure}: {devices} {are} missing; raise pools.{pool.name}.nodes to {needed.nodes}{floor}"
+def _ways(ledger: Ledger, pool: str, edits: Sequence[_Edit]) -> list[dict[_Edit, int]]:
+    """Returns the edits that are enough alone, each with the nearest number with which all promises fit.
+
+    If no edit is enough alone, returns the fewest of the first edits that are enough together. Returns an empty list
+    if the promises did not fit before the change either.
+    """
+    alone = [edit for edit in edits[:_MOST_NAMED] if edit.takes_room and _fits(ledger, pool, {edit.key: edit.old})]
+    if alone:
+        return [{edit: _nearest(ledger, pool, {}, edit)} for edit in alone[:_MOST_WAYS]]
+    old = [{edit.key: edit.old for edit in edits[:count]} for count in range(len(edits) + 1)]
+    count = bisect_left(old, True, key=lambda numbers: _fits(ledger, pool, numbers) is True)
+    if count == len(old):
+        return []
+    *others, last = edits[:count]
+    return [{**{edit: edit.old for edit in others}, last: _nearest(ledger, pool, old[count - 1], last)}]
 
 
-def _reason(ledger: Ledger, pool: Pool, changes: Sequence[Change]) -> str:
-    """Returns the limit that the lower budgets just reach."""
-    after = ledger.with_budgets({each.workload: each.to_mib for each in changes if each.to_mib is not None})
-    full = full_seats(after, pool)
-    if after.promised_mib(pool.name) == pool.advertised_mib:
-        return f": then {pool.advertised_mib} MiB are promised, all that {pool.name} advertises"
-    if full.over_mib == 0 and pool.floor_mib:
-        return f": every seat full, a device of {pool.memory_mib} MiB then keeps its floor of {pool.floor_mib} free"
-    return f": then every seat fits on a device of {pool.device_mib} MiB"
+def _nearest(ledger: Ledger, pool: str, others: _Numbers, edit: _Edit) -> int:
+    """Returns the number nearest to the new number of the edit with which the promises fit, next to `others`."""
+    good, bad = edit.old, edit.new
+    while abs(bad - good) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if _fits(ledger, pool, {**others, edit.key: middle}) else (good, middle)
+    return good
 
 
-def _listed(changes: Iterable[Change]) -> str:
-    return _shortened([f"{change.workload} from {change.from_mib} to {change.to_mib}" for change in changes])
+def _fits(ledger: Ledger, pool: str, numbers: _Numbers) -> bool | None:
+    """Returns whether the promises of a pool fit with these numbers, or None if the search ended too early."""
+    changed = _with(ledger, pool, numbers)
+    (judged,) = (each for each in changed.pools if each.name == pool)
+    found = lower_budgets(changed, judged, least={}, work=_WORK)
+    return found.changes == () if found.changes == () or found.proven else None
 
 
-def _shortened(texts: list[str]) -> str:
-    more = len(texts) - _MOST_LISTED
-    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+def _numbers(ledger: Ledger, pool: str) -> dict[str, int]:
+    """Returns the numbers on which it depends whether the promises of the pool fit."""
+    return {f"{entry}.{key}": getattr(each, key) for each, entry, keys in _entries(ledger, pool) for key in keys}
+
+
+def _with(ledger: Ledger, pool: str, numbers: _Numbers) -> Ledger:
+    """Returns the ledger with these numbers. A promise of 0 MiB counts as removed."""
+    paths = {id(each): (entry, keys) for each, entry, keys in _entries(ledger, pool)}
+
+    def changed(each: _Entry) -> _Entry:
+        entry, keys = paths.get(id(each), ("", ()))
+        return replace(each, **{key: numbers.get(f"{entry}.{key}", getattr(each, key)) for key in keys})
+
+    return replace(
+        ledger,
+        pools=tuple(map(changed, ledger.pools)),
+        seats=tuple(map(changed, ledger.seats)),
+        unbudgeted=tuple(map(changed, ledger.unbudgeted)),
+        quotas=tuple(map(changed, ledger.quotas)),
+    )
+
+
+def _entries(ledger: Ledger, pool: str) -> Iterator[tuple[Pool | Seat | Unbudgeted | QueueQuota, str, tuple[str, ...]]]:
+    """Yields each entry of the stack file that concerns the pool, with its path and the names of its numbers."""
+    for own in (each for each in ledger.pools if each.name == pool):
+        yield own, f"pools.{pool}", _OF_POOL
+    for seat in ledger.seats_in(pool):
+        yield seat, f"residents.{seat.name}", _OF_SEAT
+    for other in (each for each in ledger.unbudgeted if each.pool == pool):
+        yield other, f"unbudgeted.{other.name}", ("measured_mib",)
+    for quota in (q for q in ledger.quotas if q.pool == pool and q.resource == ledger.names.gpumem):
+        part = "cohorts" if quota.cohort else "cluster_queues"
+        yield quota, f"queues.{part}.{quota.queue}.quotas.{quota.flavor}.{quota.resource}", ("nominal",)
+
+
+def _written(way: Mapping[_Edit, int]) -> str:
+    if len(way) > _MOST_NAMED:
+        return f"take back the {len(way)} largest of these"
+    return ", ".join(edit.written(number) for edit, number in way.items())
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    return ", ".join(texts[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
