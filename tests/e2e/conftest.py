@@ -31,7 +31,13 @@ LANES = {
     ),
     "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_existing_cluster"),
     "start": ("api", ""),
-    "use": ("test_installed_kueue", "prod", "faults/test_control_plane", "faults/test_node"),
+    "use": (
+        "test_installed_kueue",
+        "prod",
+        "faults/test_node",
+        "faults/test_control_plane",
+        "prod/test_withdrawn_capacity",
+    ),
     "placing": ("test_day_on_an_existing_cluster", "prod/test_placement", "faults/test_agents"),
     "faults": (
         "api/test_work_examples",

@@ -14,7 +14,7 @@ from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.e2e import plugin
 from tests.support.e2e.made import made
-from tests.support.e2e.rollout import GPUMEM, Object, eventually, pods
+from tests.support.e2e.rollout import GPUMEM, Object, eventually, ready_pod
 from tests.support.given import declared
 from toolchain.cluster import node
 from toolchain.cluster.cluster import HeldCluster
@@ -66,16 +66,9 @@ def board(real_cluster: HeldCluster) -> Iterator[str]:
     with made(real_cluster.api, objects()):
         real_cluster.api.patch(_STATUS, {"status": {"capacity": {GPUMEM: "14k"}, "allocatable": {GPUMEM: "14k"}}})
         try:
-            yield eventually(lambda: ready_pod(real_cluster), "the board is ready")
+            yield eventually(lambda: ready_pod(real_cluster.api, SYSTEM), "the board is ready")
         finally:
             real_cluster.api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
-
-
-def ready_pod(cluster: HeldCluster) -> str | None:
-    for pod in (cluster.api.get(pods(SYSTEM)) or {"items": []})["items"]:
-        if any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])):
-            return str(pod["metadata"]["name"])
-    return None
 
 
 def page(cluster: HeldCluster, pod: str) -> str:

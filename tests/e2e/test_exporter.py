@@ -17,13 +17,13 @@ from components.admission import resourceslice
 from components.admission.policy import binding as in_force
 from components.agents.exporter import ExporterArgs, ExporterSpec, daemon_set, exporter_agent
 from components.agents.reconcile import ledger_config_map
-from components.base.identity import binding, role, service_account
 from components.base.system import ClusterSpec, code_config_map, namespace
 from components.base.zipapp import build_for_nodes
-from tenancy import names, policy_names
+from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
+from tests.support.e2e.made import account_objects, made
 from tests.support.e2e.processes import end_by_sigterm
-from tests.support.e2e.rollout import GPUMEM, Object, eventually
+from tests.support.e2e.rollout import GPUMEM, Object, eventually, ready_pod
 from toolchain.cluster import fake_nvml, node
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
@@ -56,7 +56,6 @@ try:
 except urllib.error.HTTPError as error:
     print(error.read().decode())
 """
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 _STATUS = f"/api/v1/nodes/{node.NODE}/status"
@@ -84,46 +83,23 @@ def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
     workload = daemon_set(agent, 9401, [NODE_LABELS])
     workload["spec"]["template"]["spec"]["tolerations"].append({"key": node.TAINT, "operator": "Exists"})
     api = real_cluster.api
-    for collection, manifest in (
+    objects = (
         ("/api/v1/namespaces", namespace(SYSTEM, "restricted")),
         ("/api/v1/namespaces", namespace(NODES, "privileged")),
         ("/api/v1/namespaces", namespace(TENANT, "restricted")),
         (f"/api/v1/namespaces/{SYSTEM}/configmaps", ledger_config_map(LEDGER, SYSTEM, advertised=False)),
         (f"/api/v1/namespaces/{NODES}/configmaps", code_config_map(code, NODES)),
-        (f"/api/v1/namespaces/{NODES}/serviceaccounts", service_account(agent)),
-        (f"{_RBAC}/clusterroles", role(agent, None)),
-        (f"{_RBAC}/clusterrolebindings", binding(agent, None)),
-        (f"{_RBAC}/namespaces/{SYSTEM}/roles", role(agent, SYSTEM)),
-        (f"{_RBAC}/namespaces/{SYSTEM}/rolebindings", binding(agent, SYSTEM)),
+        *account_objects(agent, SYSTEM),
         (_POLICIES, guard),
         (_BINDINGS, in_force(guard)),
         (f"/apis/apps/v1/namespaces/{NODES}/daemonsets", workload),
-    ):
-        api.create(collection, manifest)
-    api.patch(_STATUS, {"status": {"capacity": {GPUMEM: "14k"}, "allocatable": {GPUMEM: "14k"}}})
-    try:
-        yield eventually(lambda: ready_pod(real_cluster), "the exporter is ready")
-    finally:
-        made = (
-            *(f"/api/v1/namespaces/{name}" for name in (TENANT, NODES, SYSTEM)),
-            f"{_RBAC}/clusterroles/{names.EXPORTER}",
-            f"{_RBAC}/clusterrolebindings/{names.EXPORTER}",
-            f"{_BINDINGS}/{policy_names.DEVICE_SLICES}",
-            f"{_POLICIES}/{policy_names.DEVICE_SLICES}",
-        )
-        for path in made:
-            api.request("DELETE", path)
-        api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
-        eventually(lambda: not any(map(api.get, made)), "all is gone")
-        # A running exporter would create the ResourceSlice again.
-        api.request("DELETE", SLICE)
-
-
-def ready_pod(cluster: HeldCluster) -> str | None:
-    for pod in (cluster.api.get(f"/api/v1/namespaces/{NODES}/pods") or {"items": []})["items"]:
-        if any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions", [])):
-            return str(pod["metadata"]["name"])
-    return None
+    )
+    with made(api, objects):
+        api.patch(_STATUS, {"status": {"capacity": {GPUMEM: "14k"}, "allocatable": {GPUMEM: "14k"}}})
+        yield eventually(lambda: ready_pod(api, NODES), "the exporter is ready")
+    api.patch(_STATUS, {"status": {"capacity": {GPUMEM: None}, "allocatable": {GPUMEM: None}}})
+    # A running exporter would create the ResourceSlice again.
+    api.request("DELETE", SLICE)
 
 
 @pytest.fixture
@@ -253,7 +229,7 @@ def refused(cluster: HeldCluster, **changes: object) -> str:
     live = eventually(lambda: published(cluster), "the slice is there")
     spec = {**live["spec"], **changes}
     body = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": {"name": "other"}, "spec": spec}
-    pod = eventually(lambda: ready_pod(cluster), "the exporter is ready")
+    pod = eventually(lambda: ready_pod(cluster.api, NODES), "the exporter is ready")
     said = eventually(lambda: output(cluster, pod, WRITE, SLICES, json.dumps(body)), "the exporter can be asked to")
     return str(json.loads(said).get("message", ""))
 
@@ -295,4 +271,4 @@ def test_sigterm_ends_the_exporter_in_its_container(real_cluster: HeldCluster, e
 
     ended = eventually(last, "its container has ended and begun anew")
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
-    eventually(lambda: ready_pod(real_cluster), "the exporter is ready again")
+    eventually(lambda: ready_pod(real_cluster.api, NODES), "the exporter is ready again")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.e2e.queueing import LOW, WORKLOADS, gpu_pods, job, rolled_out, workloads
-from tests.support.e2e.rollout import Object, Rollout, becomes, eventually, jobs, pods, submit
+from tests.support.e2e.queueing import WORKLOADS, gpu_pods, rolled_out, workloads
+from tests.support.e2e.rollout import LOW, Object, Rollout, becomes, eventually, job, jobs, pods, submit
 from tests.support.prod import raw
 from toolchain.cluster import cluster, simulated
 from toolchain.cluster.api import MERGE, NOT_FOUND

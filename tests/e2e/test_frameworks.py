@@ -29,8 +29,10 @@ from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL, KUEUE_WO
 from tenancy.podsets import pod_sets
 from tests.support.e2e import apart, controllers, plugin
 from tests.support.e2e.kueue_metrics import KueueMetrics
-from tests.support.e2e.queueing import HIGH, LOW, NODE, POOL, WORKLOADS, gpu_pods, gpus_of, job, rolled_out, workloads
+from tests.support.e2e.queueing import NODE, POOL, WORKLOADS, gpu_pods, gpus_of, rolled_out, workloads
 from tests.support.e2e.rollout import (
+    HIGH,
+    LOW,
     Object,
     Rollout,
     await_running,
@@ -38,6 +40,7 @@ from tests.support.e2e.rollout import (
     complete,
     condition,
     eventually,
+    job,
     job_pods,
     jobs,
     pods,

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from components.agents.guard import GuardArgs, daemon_set, guard_agent
-from components.base.identity import binding, role, service_account
 from components.base.system import ClusterSpec, code_config_map, namespace
 from components.base.zipapp import build
 from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
 from tenancy import names
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
-from tests.support.e2e.rollout import becomes, eventually
+from tests.support.e2e.made import account_objects, made
+from tests.support.e2e.rollout import becomes, eventually, ready_pod
 from tests.support.e2e.squeezed import (
     CRITICAL,
     DISPOSABLE,
@@ -71,21 +71,21 @@ POOL = HostMemoryPool(
     ),
 )
 _CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 @pytest.fixture(scope="module")
 def tenant(real_cluster: HeldCluster) -> Iterator[HeldCluster]:
     api = real_cluster.api
     never = PreemptionPolicy.NEVER
-    api.create("/api/v1/namespaces", namespace(TENANT, "baseline"))
-    api.create(_CLASSES, priority_class(CRITICAL, PrioritySpec(value=100_000, preemption_policy=never)))
-    api.create(_CLASSES, priority_class(DISPOSABLE, PrioritySpec(value=-1000, preemption_policy=never)))
-    try:
+    objects = (
+        ("/api/v1/namespaces", namespace(TENANT, "baseline")),
+        (_CLASSES, priority_class(CRITICAL, PrioritySpec(value=100_000, preemption_policy=never))),
+        (_CLASSES, priority_class(DISPOSABLE, PrioritySpec(value=-1000, preemption_policy=never))),
+    )
+    with made(api, objects):
+        account = f"/api/v1/namespaces/{TENANT}/serviceaccounts/default"
+        eventually(lambda: api.get(account), "the namespace has its account")
         yield real_cluster
-    finally:
-        for path in (f"/api/v1/namespaces/{TENANT}", f"{_CLASSES}/{CRITICAL}", f"{_CLASSES}/{DISPOSABLE}"):
-            api.request("DELETE", path)
 
 
 @pytest.fixture(scope="module")
@@ -107,26 +107,15 @@ def guard(short: Squeezed) -> Iterator[Squeezed]:
     code, api = build(), short.cluster.api
     agent = guard_agent(GuardArgs(cluster=CLUSTER, code=code, pools=(POOL,)), POOL)
     workload = allowed_here(daemon_set(agent, POOL))
-    for collection, manifest in (
+    objects = (
         ("/api/v1/namespaces", namespace(NODES, "privileged")),
         (f"/api/v1/namespaces/{NODES}/configmaps", code_config_map(code, NODES)),
-        (f"/api/v1/namespaces/{NODES}/serviceaccounts", service_account(agent)),
-        (f"{_RBAC}/clusterroles", role(agent, None)),
-        (f"{_RBAC}/clusterrolebindings", binding(agent, None)),
+        *account_objects(agent),
         (f"/apis/apps/v1/namespaces/{NODES}/daemonsets", workload),
-    ):
-        api.create(collection, manifest)
-    try:
-        eventually(lambda: is_ready(short.cluster), "the guard is ready")
+    )
+    with made(api, objects):
+        eventually(lambda: ready_pod(api, NODES), "the guard is ready")
         yield short
-    finally:
-        for path in (
-            f"/api/v1/namespaces/{NODES}",
-            f"{_RBAC}/clusterroles/{names.GUARD}",
-            f"{_RBAC}/clusterrolebindings/{names.GUARD}",
-        ):
-            api.request("DELETE", path)
-        eventually(lambda: api.get(f"/api/v1/namespaces/{NODES}") is None, "the guard is gone")
 
 
 def allowed_here(workload: dict[str, Any]) -> dict[str, Any]:
@@ -136,12 +125,6 @@ def allowed_here(workload: dict[str, Any]) -> dict[str, Any]:
         (container,) = workload["spec"]["template"]["spec"]["containers"]
         container["securityContext"]["capabilities"]["add"].remove("SYS_RESOURCE")
     return workload
-
-
-def is_ready(cluster: HeldCluster) -> bool:
-    pods = (cluster.api.get(f"/api/v1/namespaces/{NODES}/pods") or {"items": []})["items"]
-    conditions = [c for pod in pods for c in pod["status"].get("conditions", [])]
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
 def inference(on: Squeezed, name: str, restart: str = "Never") -> Running:

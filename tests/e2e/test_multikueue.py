@@ -14,8 +14,9 @@ from tenancy.frameworks import GATES, FrameworkName
 from tenancy.names import GPU
 from tests.support.e2e import plugin
 from tests.support.e2e.kueue_metrics import KueueMetrics
-from tests.support.e2e.queueing import LOW, NODE, POOL, WORKLOADS, gpu_pods, job, rolled_out, workloads
+from tests.support.e2e.queueing import NODE, POOL, WORKLOADS, gpu_pods, rolled_out, workloads
 from tests.support.e2e.rollout import (
+    LOW,
     Object,
     Rollout,
     await_running,
@@ -23,6 +24,7 @@ from tests.support.e2e.rollout import (
     complete_pods,
     condition,
     eventually,
+    job,
     job_pods,
     jobs,
     pods,

@@ -11,8 +11,10 @@ import pytest
 from tenancy.names import GPU
 from tests.support.e2e import plugin
 from tests.support.e2e.autoscaler import DEFINITION, NOT_FOUND, Autoscaler, define
-from tests.support.e2e.queueing import HIGH, LOW, WORKLOADS, job, rolled_out, workloads
+from tests.support.e2e.queueing import WORKLOADS, rolled_out, workloads
 from tests.support.e2e.rollout import (
+    HIGH,
+    LOW,
     Object,
     Rollout,
     await_running,
@@ -21,6 +23,7 @@ from tests.support.e2e.rollout import (
     complete,
     condition,
     eventually,
+    job,
     job_pods,
     jobs,
     pods,

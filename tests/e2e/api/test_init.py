@@ -1,19 +1,15 @@
 """Tests on a real API server which rights `init` needs, with the cluster of record 0000."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.e2e import given_world
 from tests.support.e2e.access import await_right
-from tests.support.e2e.plugin import environ
-from tests.support.e2e.rollout import PATIENCE_SECONDS
+from tests.support.e2e.plugin import gpumem
 from tests.support.e2e.server import ApiServer
 from tests.support.given_clusters import GPU, Cluster, of_deployment, record_0000
-from tests.support.paths import ROOT
 
 LISTED = [
     "nodes",
@@ -37,21 +33,9 @@ def cluster(server: ApiServer) -> Cluster:
     return found
 
 
-def gpumem(server: ApiServer, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={server.kubeconfig}"],
-        cwd=folder,
-        env={**environ(), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-
-
 @pytest.mark.usefixtures("cluster")
 def test_an_account_without_rights_is_told_the_verb_and_the_resource(server: ApiServer, tmp_path: Path) -> None:
-    done = gpumem(server, tmp_path, "init", "--stack", "mine", "--as", "nobody-special")
+    done = gpumem(server.kubeconfig, "init", "--stack", "mine", "--as", "nobody-special", folder=tmp_path)
     assert done.returncode == 1
     assert 'cannot list resource "' in done.stderr
     assert "gpumem: may not list " in done.stderr
@@ -70,6 +54,6 @@ def test_an_account_that_may_only_list_is_enough(server: ApiServer, tmp_path: Pa
     reference = {"apiGroup": rbac, "kind": "ClusterRole", "name": name}
     server.apply({**binding, "roleRef": reference}, "clusterrolebindings")
     await_right(server.api, name, "list", "nodes")
-    done = gpumem(server, tmp_path, "init", "--stack", "mine", "-o", "json", "--as", name)
+    done = gpumem(server.kubeconfig, "init", "--stack", "mine", "-o", "json", "--as", name, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["proposal"]["unknown"] == []

@@ -23,6 +23,7 @@ from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
 from tests.support.e2e.access import await_right
+from tests.support.e2e.made import account_objects
 from tests.support.e2e.proxy import Fault, Proxy, proxied
 from tests.support.e2e.rollout import becomes, eventually
 from tests.support.e2e.server import RECONCILE, ApiServer
@@ -54,12 +55,9 @@ def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path
     ledger, code = Ledger(domain=NAMES.domain, pools=(POOL,)), zipapp.build()
     agent = reconcile_identity(ledger)
     server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}, "namespaces")
-    own, rbac = f"/api/v1/namespaces/{SYSTEM}", "/apis/rbac.authorization.k8s.io/v1"
-    server.create(f"{own}/serviceaccounts", identity.service_account(agent))
-    for reach, prefix in ((None, rbac), (SYSTEM, f"{rbac}/namespaces/{SYSTEM}")):
-        kind = "clusterrole" if reach is None else "role"
-        server.create(f"{prefix}/{kind}s", identity.role(agent, reach))
-        server.create(f"{prefix}/{kind}bindings", identity.binding(agent, reach))
+    own = f"/api/v1/namespaces/{SYSTEM}"
+    for path, manifest in account_objects(agent, SYSTEM):
+        server.create(path, manifest)
     for policy in (node_status.reconcile_writes(NAMES, SYSTEM), node_status.capacity_writers(NAMES, SYSTEM)):
         server.apply(policy, "validatingadmissionpolicies")
         server.apply(binding(policy), "validatingadmissionpolicybindings")

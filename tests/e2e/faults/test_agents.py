@@ -14,7 +14,7 @@ import pytest
 
 from tenancy import names
 from tests.support import search
-from tests.support.e2e.agents import ended, give, pod_of, pods_of, run_once, succeeds, without_runs
+from tests.support.e2e.agents import ended, give, pod_of, pods_of, rollout_jobs, run_once, succeeds, without_runs
 from tests.support.e2e.processes import end_by_sigterm
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, eventually, jobs, pods
 from toolchain.cluster.api import JSON_PATCH
@@ -86,14 +86,6 @@ def up_with_a_lost_pod(prod: Rollout, mib: int) -> Object:
         up.result()
     status: Object = prod.get(jobs(SYSTEM, job))["status"]
     return status
-
-
-def rollout_jobs(prod: Rollout) -> list[str]:
-    return [
-        found["metadata"]["name"]
-        for found in prod.items(f"{jobs(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.RECONCILE}")
-        if found["metadata"].get("annotations", {}).get(names.REPLACE_UNREADY)
-    ]
 
 
 @pytest.mark.parametrize("agent", [names.WATCHDOG, names.GATE])

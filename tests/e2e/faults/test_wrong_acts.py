@@ -14,7 +14,6 @@ from itertools import groupby
 import pytest
 
 from agents.node.pods import NodePod
-from components.agents.exporter import ExporterSpec
 from tenancy import names
 from tenancy.ledger import Ledger
 from tests.support.e2e.agents import ended, log_of, start, succeeded
@@ -31,7 +30,7 @@ from tests.support.e2e.rollout import (
     eventually,
     pods,
 )
-from tests.support.e2e.scripted import PORT, Scripted
+from tests.support.e2e.scripted import PORT, Scripted, quick
 
 NODE = "k8s-node1"
 RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")
@@ -94,7 +93,7 @@ class Card:
 
     def run(self, agent: str, *, change: Change = nothing, seconds: int = RUN_SECONDS, **environment: str) -> str:
         own = {names.WATCHDOG: QUICK, names.GATE: {"GATES": json.dumps(wanted(self.prod))}, names.RECONCILE: {}}[agent]
-        given = {"EXPORTER_PORT": str(PORT)} if agent != names.RECONCILE else {}
+        given = {"EXPORTER_PORT": str(self.script.port)} if agent != names.RECONCILE else {}
         times = {"RUN_SECONDS": str(seconds), "INTERVAL_SECONDS": "2"}
         return start(self.prod, agent, change, **times | own | given | environment)
 
@@ -114,6 +113,13 @@ def gates(prod: Rollout) -> list[Object]:
 
 
 @pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    """The stack of test_watchdog, so that one rollout serves both. Its own watchdog finds no exporter."""
+    stack.settle(quick)
+    return stack
+
+
+@pytest.fixture(scope="module")
 def card(prod: Rollout) -> Iterator[Card]:
     apps = (RUNAWAY, NEIGHBOUR, (OPEN, OPEN), (CLOSED, CLOSED))
     for (namespace, app), mib, replicas in zip(apps, ("3000", "2000", None, None), (1, 1, 1, 0), strict=True):
@@ -124,8 +130,8 @@ def card(prod: Rollout) -> Iterator[Card]:
         pod_of(eventually(lambda a=app: running(prod, *a), f"{app[1]}'s pod runs")) for app in (RUNAWAY, NEIGHBOUR)
     )
     ledger = prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}")["data"][names.LEDGER_KEY]
-    script = Scripted(prod.cluster, names.node_agent_namespace(SYSTEM), "wrong-acts")
-    script.stand_in_for_the_exporter(NODE, ExporterSpec().port)
+    script = Scripted(prod.cluster, names.node_agent_namespace(SYSTEM), "wrong-acts", PORT + 1)
+    script.stand_in_for_the_exporter(NODE, PORT)
     try:
         yield Card(prod, script, Ledger.from_data(json.loads(ledger)), runaway, neighbour)
     finally:
@@ -136,7 +142,8 @@ def card(prod: Rollout) -> Iterator[Card]:
 
 def running(prod: Rollout, namespace: str, app: str) -> Object | None:
     found = prod.items(f"{pods(namespace)}?labelSelector=app%3D{app}")
-    return next((pod for pod in found if pod["status"].get("phase") == "Running"), None)
+    alive = (pod for pod in found if "deletionTimestamp" not in pod["metadata"])
+    return next((pod for pod in alive if pod["status"].get("phase") == "Running"), None)
 
 
 @dataclass(frozen=True)

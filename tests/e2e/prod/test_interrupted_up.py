@@ -7,8 +7,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from tests.support.e2e.agents import rollout_jobs
 from tests.support.e2e.bucket import bucket
-from tests.support.e2e.interrupting import advertise_jobs, is_creating, kill_amid
+from tests.support.e2e.interrupting import is_creating, kill_amid
 from tests.support.e2e.killed_rollouts import KilledRollouts
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, becomes
@@ -36,9 +37,9 @@ def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_rec
     stack.workspace.change(lambda config: give_each(config, 1000))
     kill_amid(stack, "up", lambda: is_creating(stack, "ResourceQuota"))
     assert "creating ResourceQuota" in stack.recover()
-    kill_amid(stack, "up", lambda: advertise_jobs(stack) and is_creating(stack, "Job"))
-    (job,) = advertise_jobs(stack)
-    assert f"creating Job {SYSTEM}/{job['metadata']['name']}\n" in stack.recover()
+    kill_amid(stack, "up", lambda: rollout_jobs(stack) and is_creating(stack, "Job"))
+    (job,) = rollout_jobs(stack)
+    assert f"creating Job {SYSTEM}/{job}\n" in stack.recover()
     stack.workspace.reset()
     stack.up()
     assert [quota["status"]["hard"] for quota in stack.items("/api/v1/namespaces/immich/resourcequotas")] == [

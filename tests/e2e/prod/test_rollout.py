@@ -4,7 +4,7 @@ from typing import Any
 
 from tenancy import names
 from tests.support.e2e import audit
-from tests.support.e2e.agents import start, without_runs
+from tests.support.e2e.agents import rollout_jobs, start, without_runs
 from tests.support.e2e.remains import SOMEBODYS
 from tests.support.e2e.rollout import (
     GPU_COUNT,
@@ -30,13 +30,12 @@ PLAIN = {
     "metadata": {"name": "plain"},
     "spec": {"containers": [{"name": "main", "image": "busybox:1.37.0"}]},
 }
-JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
 
 
 def advertise_job(prod: Rollout) -> str:
-    (job,) = (job for job in prod.items(JOBS) if "ownerReferences" not in job["metadata"])
-    assert condition(job, "Complete")["status"] == "True"
-    return str(job["metadata"]["name"])
+    (job,) = rollout_jobs(prod)
+    assert condition(prod.get(jobs(SYSTEM, job)), "Complete")["status"] == "True"
+    return job
 
 
 def test_the_node_advertises_when_up_returns(prod: Rollout) -> None:

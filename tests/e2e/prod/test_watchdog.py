@@ -5,7 +5,6 @@ the exporter.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -30,7 +29,7 @@ from tests.support.e2e.rollout import (
     jobs,
     pods,
 )
-from tests.support.e2e.scripted import PORT, Scripted
+from tests.support.e2e.scripted import PORT, Scripted, quick
 from toolchain.cluster.background import call_repeatedly
 
 NODE = "k8s-node1"
@@ -44,21 +43,6 @@ COOL_DOWN = "COOL_DOWN_SECONDS"
 CRON_JOB = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG)}"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
-
-
-def quick(config: dict[str, Any]) -> None:
-    config["watchdog"] = {
-        "armed": True,
-        "interval_seconds": 2,
-        "minimum_age_seconds": 1,
-        "evictions_per_hour": 100,
-    }
-    config["exporter"]["port"] = PORT
-    config["tenants"]["lab"] = {}
-    queues = config["queues"]
-    queues["flavors"]["t4-memory"] = {"pool": "t4"}
-    queues["cluster_queues"]["memory-cq"] = {"quotas": {"t4-memory": {GPUMEM: {"nominal": 600}}}}
-    queues["local_queues"]["lab-memory"] = {"tenant": "lab", "cluster_queue": "memory-cq"}
 
 
 @dataclass

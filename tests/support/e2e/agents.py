@@ -43,6 +43,15 @@ def give(pod: dict[str, Any], **environment: str) -> None:
     container["env"] = [*kept, *({"name": name, "value": value} for name, value in environment.items())]
 
 
+def rollout_jobs(prod: Rollout) -> list[str]:
+    """Returns the names of the Jobs that a rollout declares."""
+    return [
+        found["metadata"]["name"]
+        for found in prod.items(f"{jobs(SYSTEM)}?labelSelector={names.LABEL_NAME}%3D{names.RECONCILE}")
+        if found["metadata"].get("annotations", {}).get(names.REPLACE_UNREADY)
+    ]
+
+
 def ended(prod: Rollout, job: str) -> bool:
     found = prod.get(jobs(SYSTEM, job))
     return bool(condition(found, "Complete") or condition(found, "Failed"))

@@ -28,14 +28,13 @@ from components.agents.scheduler import (
     retry_claim,
     scheduler_agent,
 )
-from components.base.identity import Account, binding, built_in_binding, role, service_account
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp, build
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import Names
 from tenancy.units import MIB
-from tests.support.e2e.made import made
+from tests.support.e2e.made import account_objects, made
 from tests.support.e2e.rollout import becomes, eventually
 from tests.support.e2e.scheduler_pod import SchedulerPod
 from toolchain.cluster import kubeconfig
@@ -53,7 +52,6 @@ POD_PRIORITY = {"low": 100, "middle": 500, "high": 1000}
 
 Object = Mapping[str, Any]
 
-_RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _ARGS = SchedulerArgs(
     spec=SchedulerSpec(),
     cluster=ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image()),
@@ -305,7 +303,7 @@ def _objects() -> Iterator[tuple[str, Object]]:
     for name in (SYSTEM, TENANT):
         yield "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     yield f"/api/v1/namespaces/{SYSTEM}/configmaps", ledger_config_map(LEDGER, SYSTEM, advertised=False)
-    yield from account_objects(_AGENT)
+    yield from account_objects(_AGENT, SYSTEM)
     yield f"/apis/{names.RESOURCE_API}/namespaces/{SYSTEM}/resourceclaims", retry_claim(_ARGS)
     for name, value in POD_PRIORITY.items():
         yield (
@@ -325,18 +323,3 @@ def advertised(name: str, devices_mib: Sequence[int]) -> Mapping[str, str]:
     change = NodePatch(node=node, bound_mib=0, gpumem_mib=mib, reason=names.EVENT_ADVERTISED, note="")
     status: Any = status_patch(NAMES, change)["status"]
     return dict(status["capacity"])
-
-
-def account_objects(account: Account) -> Iterator[tuple[str, Object]]:
-    yield f"/api/v1/namespaces/{account.namespace}/serviceaccounts", service_account(account)
-    for where, path in ((None, _RBAC), (SYSTEM, f"{_RBAC}/namespaces/{SYSTEM}")):
-        kind = "clusterrole" if where is None else "role"
-        yield f"{path}/{kind}s", role(account, where)
-        yield f"{path}/{kind}bindings", binding(account, where)
-    for each in account.roles:
-        path = (
-            f"{_RBAC}/clusterrolebindings"
-            if each.namespace is None
-            else f"{_RBAC}/namespaces/{each.namespace}/rolebindings"
-        )
-        yield path, built_in_binding(account, each)

@@ -8,14 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tenancy import names
-from tests.support.e2e.rollout import SYSTEM, Object, Rollout, eventually
+from tests.support.e2e.rollout import SYSTEM, Rollout, eventually
 
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
-
-
-def advertise_jobs(stack: Rollout) -> list[Object]:
-    found = stack.items(f"/apis/batch/v1/namespaces/{SYSTEM}/jobs")
-    return [job for job in found if "ownerReferences" not in job["metadata"]]
 
 
 def is_retiring(stack: Rollout) -> bool:

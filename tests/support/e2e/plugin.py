@@ -12,13 +12,14 @@ from toolchain.cluster.paths import program
 
 
 def environ() -> dict[str, str]:
-    return {**os.environ, "PATH": os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))}
+    path = os.pathsep.join((str(Path(program("kubectl")).parent), os.environ["PATH"]))
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
 
 
-def gpumem(kubeconfig: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def gpumem(kubeconfig: Path, *arguments: str, folder: Path = ROOT) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "gpumem", *arguments, f"--kubeconfig={kubeconfig}"],
-        cwd=ROOT,
+        cwd=folder,
         env=environ(),
         capture_output=True,
         text=True,

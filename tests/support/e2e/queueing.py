@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL
+from tenancy.names import GPU
 from tests.support.e2e.rollout import Object, Rollout, pods
 from tests.support.prod import raw
 from tests.support.workspace import workspace
@@ -16,7 +16,6 @@ from toolchain.cluster.cluster import HeldCluster
 
 POOL, NODE = "whole", "queued-gpus"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
-LOW, HIGH = "gpu-batch", "gpu-urgent"
 
 
 @contextmanager
@@ -43,19 +42,6 @@ def rolled_out(
     else:
         stack.up()
     yield stack
-
-
-def job(name: str, queue: str, gpus: int, priority: str = LOW) -> dict[str, Any]:
-    resources = {"limits": {GPU: str(gpus)}}
-    container = {"name": "main", "image": "busybox:1.37.0", "resources": resources}
-    labels = {KUEUE_QUEUE_LABEL: queue, KUEUE_PRIORITY_LABEL: priority}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"backoffLimit": 0, "template": template},
-    }
 
 
 def workloads(stack: Rollout, namespace: str) -> list[Object]:

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL
 from tests.support.paths import ROOT
 from tests.support.workspace import Outcome, Workspace
 from toolchain.cluster import simulated
-from toolchain.cluster.api import ApiAnswer, wait_until
+from toolchain.cluster.api import ApiAnswer, ClusterApi, wait_until
 from toolchain.cluster.cluster import HeldCluster
 
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
+LOW, HIGH = "gpu-batch", "gpu-urgent"  # prod's classes of queued work
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 # The longest wait for an event, in seconds. A run of a CronJob ends within two minutes.
 PATIENCE_SECONDS = 240
@@ -200,9 +202,9 @@ def deployment(app: str, mib: str | None, replicas: int = 1) -> dict[str, Any]:
     }
 
 
-def job(name: str, queue: str | None, resource: str = "nvidia.com/gpu", priority: str = "gpu-batch") -> dict[str, Any]:
-    labels = {"kueue.x-k8s.io/queue-name": queue, "kueue.x-k8s.io/priority-class": priority} if queue else {}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container({resource: "1"} if queue else {})]}}
+def job(name: str, queue: str | None, count: int = 1, priority: str = LOW, *, resource: str = GPU) -> dict[str, Any]:
+    labels = {KUEUE_QUEUE_LABEL: queue, KUEUE_PRIORITY_LABEL: priority} if queue else {}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container({resource: str(count)} if queue else {})]}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -223,6 +225,13 @@ def submit(prod: Rollout, team: str, manifest: Object) -> str:
     answer = prod.create(jobs(team), manifest)
     assert answer.refusal is None, answer.refusal
     return str(manifest["metadata"]["name"])
+
+
+def ready_pod(api: ClusterApi, namespace: str) -> str | None:
+    for pod in (api.get(pods(namespace)) or {"items": []})["items"]:
+        if condition(pod, "Ready").get("status") == "True":
+            return str(pod["metadata"]["name"])
+    return None
 
 
 def quotas_in_use(prod: Rollout, namespace: str) -> list[Object]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.e2e.rollout import eventually
+from tests.support.e2e.rollout import GPUMEM, eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 
@@ -42,11 +42,28 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 """
 
 
+def quick(config: dict[str, Any]) -> None:
+    """Changes prod for tests of the watchdog: it is quick, exporters serve at PORT, and a queue hands out gpumem."""
+    config["watchdog"] = {
+        "armed": True,
+        "interval_seconds": 2,
+        "minimum_age_seconds": 1,
+        "evictions_per_hour": 100,
+    }
+    config["exporter"]["port"] = PORT
+    config["tenants"]["lab"] = {}
+    queues = config["queues"]
+    queues["flavors"]["t4-memory"] = {"pool": "t4"}
+    queues["cluster_queues"]["memory-cq"] = {"quotas": {"t4-memory": {GPUMEM: {"nominal": 600}}}}
+    queues["local_queues"]["lab-memory"] = {"tenant": "lab", "cluster_queue": "memory-cq"}
+
+
 @dataclass(frozen=True)
 class Scripted:
     cluster: HeldCluster
     namespace: str
     name: str
+    port: int = PORT
 
     def start(self, labels: Mapping[str, str], script: Mapping[str, str]) -> str:
         where, core = f"/namespaces/{self.namespace}", "/api/v1"
@@ -90,8 +107,8 @@ class Scripted:
             "name": "server",
             "image": agent_image(),
             "command": ["python", "-I", "-c", _SERVER],
-            "env": [{"name": "SCRIPT", "value": source}, {"name": "PORT", "value": str(PORT)}],
-            "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
+            "env": [{"name": "SCRIPT", "value": source}, {"name": "PORT", "value": str(self.port)}],
+            "readinessProbe": {"tcpSocket": {"port": self.port}, "periodSeconds": 1},
         }
         return {"serviceAccountName": self.name, "terminationGracePeriodSeconds": 0, "containers": [container]}
 
