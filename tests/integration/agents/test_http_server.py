@@ -68,15 +68,6 @@ def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
     client.close()
 
 
-def test_a_body_is_read(port: int) -> None:
-    assert answered(port, b"POST /filter HTTP/1.1\r\nContent-Length: 2\r\n\r\nab").endswith(b"\r\n\r\nPOST /filter ab")
-
-
-@pytest.mark.parametrize("text", [ASKED, b"GET / HTTP/1.0\r\n\r\n"], ids=["close", "HTTP/1.0"])
-def test_a_client_that_wants_no_more_is_told_that_the_connection_ends(port: int, text: bytes) -> None:
-    assert b"Connection: close" in answered(port, text)
-
-
 @pytest.mark.parametrize(
     "text",
     [

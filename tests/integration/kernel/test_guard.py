@@ -131,16 +131,6 @@ def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> 
     assert statistics.median(delays) < 1
 
 
-def test_it_reports_its_pods_by_metrics_and_an_event(scene: Scene) -> None:
-    with scene.protected.process(BY_REQUEST):
-        until(lambda: scene.metric(names.METRIC_GUARD_HELD), 1)
-        assert scene.metric(names.METRIC_GUARD_ADJ) == GUARDED
-        assert scene.metric(names.METRIC_GUARD_UNHELD) == 0
-        until(lambda: len(scene.served.cluster.events), 1)
-        (event,) = scene.served.cluster.events.values()
-        assert (event["regarding"]["name"], event["reason"]) == ("llm", names.EVENT_GUARDED)
-
-
 def test_it_touches_no_other_process_and_raises_none(scene: Scene) -> None:
     with ExitStack() as stack:
         vm = stack.enter_context(scene.disposable.process(1000))

@@ -145,11 +145,6 @@ def test_a_panel_shows_something_with_every_label_of_its_legend(prometheus: str,
     assert all(labels <= series["metric"].keys() for series in shown)
 
 
-def test_the_areas_of_the_first_panel_add_up_to_the_device(prometheus: str) -> None:
-    areas = [query(prometheus, with_all(target["expr"])) for target in PANELS[0]["targets"]]
-    assert sum(float(series["value"][1]) for area in areas for series in area) == USE.device.total_bytes
-
-
 def test_samples_have_the_labels_of_the_measured_pod_and_of_the_node(prometheus: str) -> None:
     (known,) = query(prometheus, f'{names.METRIC_POD_USED}{{pod_uid="u"}}')
     labels = {"namespace": "chat", "pod": "chat-0", "container": "model", "node": "k8s-node1", "gpu": "0"}

@@ -46,12 +46,6 @@ def test_a_class_is_previewed_as_declared_and_not_by_a_dry_run_which_a_replaceme
         assert declared_class.request.provider.startswith(f"{provider.urn}::")
 
 
-def test_the_classes_go_where_the_stacks_own_provider_goes() -> None:
-    args = PrioritiesArgs(classes=ARGS.classes, provider={"context": "lab"})
-    given = declared(Priorities, "priorities", args).one("kubernetes").inputs
-    assert given == {"context": "lab", "enableServerSideApply": "false"}
-
-
 def test_a_provider_that_was_handed_down_is_the_classes_own() -> None:
     def program() -> None:
         provider = pulumi.ProviderResource("kubernetes", "elsewhere", {"context": "elsewhere"})

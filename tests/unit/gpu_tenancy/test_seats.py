@@ -117,10 +117,6 @@ def test_a_rollout_of_a_seat_with_several_pods_replaces_one_pod_after_the_other(
     assert deployed(residents=several, replicas=1.0)["spec"]["replicas"] == 1
 
 
-def test_the_deployment_bears_the_residents_name_whatever_the_component_is_called() -> None:
-    assert deployed("app", resident="frigate")["metadata"]["name"] == "frigate"
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -181,11 +177,6 @@ def test_a_seat_says_what_a_pod_of_ones_own_must_carry_and_fills_it_in() -> None
     }
     assert graph.exports["pod"] == override_with_stanza({"containers": [{"name": "a"}, {"name": "beside"}]}, stanza)
     assert "resources" not in graph.exports["pod"]["containers"][1]
-
-
-def test_a_pod_without_a_container_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="pod_spec: has no containers"):
-        seat_graph(volumes=[])
 
 
 def test_a_missing_seat_is_refused_with_the_names_of_the_existing_seats() -> None:

@@ -83,9 +83,3 @@ def test_a_program_beside_the_platform_counts_here_unless_the_configuration_name
 
 def test_without_a_provider_every_object_counts() -> None:
     assert judge(platform()) == []
-
-
-def test_a_config_map_with_a_name_that_is_no_string_is_reported() -> None:
-    program = platform()
-    program["memory pools"]["metadata"]["name"] = []
-    assert "ledger: cannot be proven: metadata.name must be a string (got [])" in judge(program)

@@ -134,14 +134,6 @@ def test_the_label_of_a_seat_goes_before_the_name(mib: int, seat: str, lines: li
     assert bool(lines) or graphs.rules_of(judge(program, CONFIG)) == {"seats"}
 
 
-@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
-def test_other_kinds_sit_on_a_seat_as_well(kind: str) -> None:
-    workload = an_object("apps/v1", kind, "llama-swap", "llama-swap", spec={"template": graphs.pod(5000)})
-    assert judge({"x": workload}, CONFIG) == []
-    put(workload, "spec.replicas", 2)
-    assert graphs.rules_of(judge({"x": workload}, CONFIG)) == {"seats"}
-
-
 def test_a_daemon_set_runs_one_pod_on_each_node_of_its_pool() -> None:
     workload = an_object("apps/v1", "DaemonSet", "llama-swap", "llama-swap", spec={"template": graphs.pod(5000)})
     assert judge({"x": workload}, CONFIG) == []
@@ -172,11 +164,6 @@ def test_a_seat_may_select_its_pool_by_node_affinity() -> None:
     assert "its seat is on t4, which its nodeSelector or nodeAffinity rules out" in line
 
 
-def test_a_bare_pod_counts() -> None:
-    pod = {**an_object("v1", "Pod", "llama-swap", "llama-swap"), "spec": graphs.pod(5001)["spec"]}
-    assert graphs.rules_of(judge({"pod": pod}, CONFIG)) == {"seats"}
-
-
 @pytest.mark.parametrize(("written", "meant"), [("3Gi", 3072), ("3072Mi", 3072), ("5000M", 4768)])
 def test_a_unit_is_one_line_with_the_number_that_was_meant(written: str, meant: int) -> None:
     program = graphs.platform()
@@ -184,35 +171,3 @@ def test_a_unit_is_one_line_with_the_number_that_was_meant(written: str, meant: 
     (line,) = judge(program)
     assert line.startswith("seats: Deployment llama-swap/llama-swap: a pod asks for ")
     assert line.endswith(f"viktorbarzin.me/gpumem counts MiB and takes no unit; write {meant}")
-
-
-def with_image(image: str, program: graphs.Program) -> graphs.Program:
-    (workload,) = program.values()
-    put(workload, "spec.template.spec.containers.0.image", image)
-    return program
-
-
-def without_gpus() -> graphs.Program:
-    return {"web": an_object("apps/v1", "Deployment", "web", "web", spec={"template": graphs.pod(1, "memory")})}
-
-
-@pytest.mark.parametrize("config", [CONFIG, None], ids=["beside the platform", "without a ledger"])
-def test_the_images_of_a_program_without_gpus_are_not_judged(config: dict[str, Any] | None) -> None:
-    program = with_image("postgres:latest", without_gpus())
-    assert judge(program, config) == []
-    (line,) = judge(program | consumer(), CONFIG)
-    assert line.startswith("images: image postgres:latest is not pinned")
-
-
-def test_a_patch_of_an_image_passes_in_a_program_without_gpus() -> None:
-    spec = with_image("postgres:17", without_gpus())["web"]["spec"]
-    patch = an_object("apps/v1", "DeploymentPatch", "web", "web", spec=spec)
-    assert judge({"patch": patch}, CONFIG) == []
-    (line,) = judge({"patch": patch} | consumer(), CONFIG)
-    assert "it changes a Deployment that the graph does not hold; declare the whole object" in line
-
-
-def test_a_workload_that_cannot_be_read_has_its_images_judged() -> None:
-    program = with_image("postgres:latest", without_gpus())
-    put(program["web"], "spec.template.spec.containers.0.resources", graphs.UNKNOWN)
-    assert "images" in graphs.rules_of(judge(program, CONFIG))

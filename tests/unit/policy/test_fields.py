@@ -125,10 +125,3 @@ def test_one_unpinned_image_is_one_line_and_names_the_agents_key() -> None:
         "(:1.2.3); used by CronJob gpu-tenancy-system/gpu-demand-gate, CronJob gpu-tenancy-system/gpu-vram-watchdog, "
         "CronJob gpu-tenancy-system/gpumem-reconcile"
     ]
-
-
-def test_an_agents_image_has_a_version_of_three_numbers() -> None:
-    program = platform()
-    put(program["reconcile"], f"{AGENT}.containers.0.image", "python:3.13")
-    (line,) = judge(program)
-    assert line.startswith("images: cluster.agent_image: image python:3.13 is not pinned")

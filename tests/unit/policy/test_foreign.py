@@ -95,13 +95,6 @@ def test_what_names_a_gpu_and_asks_for_none_passes(case: str) -> None:
     assert judge({"x": UNCONCERNED[case]}, CONFIG) == []
 
 
-def test_a_rollout_that_runs_a_workload_of_the_program_by_reference_is_not_counted() -> None:
-    reference = {"workloadRef": {"kind": "Deployment", "name": "llama-swap"}, "replicas": 5}
-    rollout = an_object("argoproj.io/v1alpha1", "Rollout", "x", "llama-swap", spec=reference)
-    (line,) = judge(consumer() | {"x": rollout}, CONFIG)
-    assert "it runs the pods of Deployment llama-swap/llama-swap (workloadRef)" in line
-
-
 def job(queue: str = "team-a-gpu", **spec: Any) -> Manifest:
     found = workload("team-a", kind="Job", main=gpu())
     found["metadata"]["labels"] = {names.KUEUE_QUEUE_LABEL: queue}
@@ -187,15 +180,6 @@ def test_what_another_program_renders_is_said_not_to_be_seen(capsys: pytest.Capt
     assert judge(program, CONFIG) == []
 
 
-def test_a_chart_that_was_rendered_passes_though_its_new_objects_have_no_ids() -> None:
-    def chart(**given: Any) -> list[str]:
-        return judge({"x": {"apiVersion": "helm.sh/v3", "kind": "Chart", **given}}, CONFIG)
-
-    assert chart(resources={"v1/ConfigMap:x": {"urn": "x", "id": graphs.UNKNOWN}}) == []
-    for unknown in ({"resources": graphs.UNKNOWN}, {"values": {"a": graphs.UNKNOWN}}):
-        assert "cannot be proven: the objects it declares are not in the graph" in chart(**unknown)[0]
-
-
 @pytest.mark.parametrize(
     "found",
     [
@@ -207,11 +191,6 @@ def test_a_chart_that_was_rendered_passes_though_its_new_objects_have_no_ids() -
 )
 def test_what_runs_no_pods_of_a_namespace_passes(found: Manifest) -> None:
     assert judge({"x": found}, CONFIG) == []
-
-
-def test_a_kind_of_somebody_elses_is_not_the_apis_for_the_end_of_its_group() -> None:
-    spec = {"driver": {"limits": {"nvidia.com/gpu": "1"}}}
-    assert judge({"x": an_object("sparkoperator.k8s.io/v1", "SparkApplication", "x", "llama-swap", spec=spec)}, CONFIG)
 
 
 PATCHES: dict[str, tuple[Manifest, str]] = {

@@ -35,15 +35,6 @@ def test_an_on_demand_workload_that_is_declared_as_running_gets_a_warning(name: 
     assert WARNING.replace("tts/tts", f"tts/{name}") in printed(found)
 
 
-@pytest.mark.parametrize("replicas", [0, None, UNKNOWN])
-def test_an_on_demand_workload_that_is_not_surely_declared_as_running_gets_none(replicas: object) -> None:
-    assert "replicas" not in printed(on_demand(replicas))
-
-
-def test_another_workload_gets_none() -> None:
-    assert "replicas" not in printed(on_demand(1, name="other"))
-
-
 DIGEST = "docker.io/library/python@sha256:" + "0" * 64
 
 

@@ -225,9 +225,3 @@ def test_in_the_platforms_own_program_nothing_is_somebody_elses() -> None:
     program = {"ledger": graphs.ledger_object(LEDGER)} | {case: manifest for case, (manifest, _) in REFUSED.items()}
     for config in (None, CONFIG):
         assert "platform" not in graphs.rules_of(judge(program, config))
-
-
-def test_a_ledger_from_before_has_nothing_of_what_it_does_not_know() -> None:
-    old = {"ledger": LEDGER.to_data()}
-    for case in ("the GPU's class", "a class above the GPU's", "a queue to what is another tenant's"):
-        assert judge({"x": REFUSED[case][0]}, old) == []

@@ -6,14 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stacks.kubeconfig import CurrentCluster, KubeconfigError, check_reachable, current, sources
+from stacks.kubeconfig import KubeconfigError, current, sources
 
 SERVER = "https://10.0.0.1:6443"
-LAB = {
-    "clusters": [{"name": "a", "cluster": {"server": SERVER, "proxy-url": "http://proxy"}}],
-    "contexts": [{"name": "lab", "context": {"cluster": "a"}}],
-    "current-context": "lab",
-}
 
 
 def written(path: Path, content: object) -> Path:
@@ -29,16 +24,6 @@ def test_the_cluster_is_found_across_several_files_as_kubectl_does(tmp_path: Pat
     paths = [written(tmp_path / str(number), each) for number, each in enumerate((first, second, third))]
     found = current(sources({"KUBECONFIG": os.pathsep.join(map(str, ["", tmp_path / "missing", *paths]))}))
     assert str(found) == f"context prod at {SERVER}"
-
-
-def test_without_kubeconfig_the_home_folder_has_it(tmp_path: Path) -> None:
-    written(tmp_path / ".kube" / "config", LAB)
-    assert current(sources({"HOME": str(tmp_path)})) == CurrentCluster("lab", SERVER, "http://proxy")
-
-
-def test_what_is_behind_a_proxy_is_taken_at_its_word() -> None:
-    check_reachable(CurrentCluster("lab", SERVER, "http://proxy"), {})
-    check_reachable(CurrentCluster("lab", SERVER), {"HTTPS_PROXY": "http://proxy"})
 
 
 @pytest.mark.parametrize(

@@ -144,38 +144,10 @@ def test_policies_come_after_the_classes_they_stamp_and_the_budgets_they_ask_for
                 assert prod.depends_on(binding, prod.one("PriorityClass", "priorities-gpu-workload"))
 
 
-# The keys that need this part.
-GOES_ALONG = {
-    "tenants": ("residents", "on_demand", "unbudgeted", "queues", "memory_pools", "admission tenant_priorities"),
-    "priorities": ("admission", "scheduler", "memory_pools"),
-    "admission": ("scheduler", "memory_pools"),
-    "exporter": ("watchdog", "gate", "on_demand", "scheduler", "alerts"),
-}
-
-
-def test_the_guard_has_its_code_where_nothing_is_measured() -> None:
-    graph = graph_of(changed(*(drop(part) for part in ("exporter", *GOES_ALONG["exporter"]))))
-    workload = graph.one("DaemonSet").inputs
-    (volume,) = workload["spec"]["template"]["spec"]["volumes"]
-    home = workload["metadata"]["namespace"]
-    held = {
-        o["metadata"]["name"]
-        for o in graph.objects()
-        if o["kind"] == "ConfigMap" and o["metadata"]["namespace"] == home
-    }
-    assert volume["configMap"]["name"] in held
-
-
 def test_without_the_agent_the_ledger_is_declared_and_nothing_is_advertised() -> None:
     graph = graph_of(changed(drop("reconcile"), drop("residents"), drop("scheduler")))
     assert not graph.all("Job")
     assert graph.one("ConfigMap", "capacity-ledger")
-
-
-def test_the_smallest_stack_is_its_ledger() -> None:
-    graph = graph_of({key: value for key, value in raw().items() if key in ("cluster", "pools")})
-    assert components(graph) == {"System", "Capacity"}
-    assert graph.exports["residents"] == {}
 
 
 def pinned(root: Path, version: str) -> Path:

@@ -212,15 +212,6 @@ def test_placement_by_device_needs_who_advertises_publishes_and_sends(part: str,
     assert reason in line
 
 
-@pytest.mark.parametrize("part", ["on_demand", "unbudgeted"])
-def test_whose_pods_look_like_those_that_go_past_a_queue_has_a_tenant_of_its_own(part: str) -> None:
-    name = next(iter(raw()[part]))
-    assert refusal(put(f"{part} {name} tenant", "team-a")) == [
-        f"gpu-tenancy:{part}.{name}.tenant: team-a queues for its GPUs (queues.local_queues.team-a-gpu); give {name} a "
-        "tenant of its own"
-    ]
-
-
 def test_a_seat_of_a_queue_tenant_would_be_held_back_by_the_framework_pod() -> None:
     seat = put("residents chat", {"tenant": "team-a", "pool": "t4", "gpumem_mib": 100})
     assert refusal(seat) == []
@@ -229,11 +220,6 @@ def test_a_seat_of_a_queue_tenant_would_be_held_back_by_the_framework_pod() -> N
         "gpu-tenancy:residents.chat.tenant: team-a queues for its GPUs (queues.local_queues.team-a-gpu), and with pod "
         "in queues.frameworks Kueue holds back all its pods; give chat a tenant of its own"
     )
-
-
-def test_who_has_no_seat_may_be_on_record_in_two_pools() -> None:
-    emulator = {"tenant": "android-emulator", "pool": "node-4", "measured_mib": 100}
-    assert refusal(put("unbudgeted second", emulator)) == []
 
 
 def test_a_rule_of_placement_that_nobody_knows_is_refused() -> None:
@@ -307,10 +293,6 @@ def test_a_prefix_by_which_queues_count_no_gpus_is_refused(prefix: str, resource
     assert refusal(put("kueue exclude_resource_prefixes", ["cpu", prefix])) == [
         f"gpu-tenancy:kueue.exclude_resource_prefixes: queues would not count {resources}; write [cpu] (got {prefix!r})"
     ]
-
-
-def test_prefixes_of_what_no_queue_covers_are_free() -> None:
-    assert refusal(put("kueue exclude_resource_prefixes", ["cpu", "memory", "viktorbarzin.me/gpu-count"])) == []
 
 
 def cohort(config: Raw, *, lends: dict[str, int], borrows: int, resource: str = "nvidia.com/gpu") -> None:

@@ -38,27 +38,6 @@ def test_stack_files_of_this_repository_validate(path: Path) -> None:
     assert [error.message for error in VALIDATOR.iter_errors(yaml.safe_load(path.read_text()))] == []
 
 
-def test_the_providers_and_pulumis_own_keys_are_left_alone() -> None:
-    config = document()
-    config["config"]["kubernetes:context"] = "prod"
-    config["encryptionsalt"] = "v1:x"
-    config["environment"] = ["shared"]
-    assert VALIDATOR.is_valid(config)
-
-
-@pytest.mark.parametrize("part", ["pools", "gate"])
-def test_a_bare_key_is_the_projects_and_stands_there_once(part: str) -> None:
-    config = document()
-    settings = config["config"]
-    settings[part] = settings.pop(f"gpu-tenancy:{part}")
-    assert VALIDATOR.is_valid(config)
-    settings[f"gpu-tenancy:{part}"] = settings[part]
-    assert not VALIDATOR.is_valid(config)
-    settings[part] = "text"
-    del settings[f"gpu-tenancy:{part}"]
-    assert not VALIDATOR.is_valid(config)
-
-
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -265,25 +265,11 @@ def test_a_part_that_is_empty_has_all_its_defaults_or_is_told_what_it_lacks(part
         assert f"gpu-tenancy:{part}.{name}: is missing; add it" in str(refused.value)
 
 
-@pytest.mark.parametrize("part", ["memory_pools", "unbudgeted"])
-def test_an_empty_map_of_entries_has_nothing(part: str) -> None:
-    config = raw()
-    del config[part]
-    assert settings.parse(config | {part: {}}) == settings.parse(config)
-
-
 def test_an_empty_part_needs_what_the_part_needs() -> None:
     config = raw() | {"watchdog": {}}
     del config["exporter"], config["gate"]
     with pytest.raises(settings.ConfigError, match=r"gpu-tenancy:exporter: is missing though .*watchdog.* there"):
         settings.parse(config)
-
-
-def test_a_value_that_may_be_left_out_is_not_left_empty() -> None:
-    assert refusal(put("pools batch memory_mib", None), put("on_demand tts window", None)) == [
-        "gpu-tenancy:pools.batch.memory_mib: has no value; write one, or remove the key",
-        "gpu-tenancy:on_demand.tts.window: has no value; write one, or remove the key",
-    ]
 
 
 @pytest.mark.parametrize(

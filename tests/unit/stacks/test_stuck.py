@@ -94,17 +94,6 @@ def test_an_agent_that_starts_or_has_run_is_not_stuck(pods: tuple[Object, ...]) 
     assert why(*pods) is None
 
 
-@pytest.mark.parametrize("reason", ["TriggeredScaleUp", "Nominated"])
-def test_a_pod_for_which_an_autoscaler_adds_a_node_is_not_stuck(reason: str) -> None:
-    events = (event(reason, "", kind="Normal"), event("FailedScheduling", "", at="20"))
-    assert why(pod(**unscheduled("")), events=events) is None
-
-
-@pytest.mark.parametrize("end", ["Complete", "Failed", "FailureTarget"])
-def test_the_pods_of_a_job_that_has_ended_do_not_count(end: str) -> None:
-    assert why(pod(**unscheduled("")), jobs=(job(conditions=[{"type": end, "status": "True"}]),)) is None
-
-
 @dataclass
 class World(Objects):
     patches: list[tuple[str, ...]] = field(default_factory=list)

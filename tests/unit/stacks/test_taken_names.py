@@ -46,25 +46,12 @@ TAKEN: list[tuple[str, object, str]] = [
         ": is the same workload as memory_pools.node-4.workloads.clickhouse; remove one",
     ),
 ]
-FREE: list[tuple[str, object]] = [
-    (DOMAIN, "example-k8s.io"),
-    (DOMAIN, "mynvidia.com"),
-    (EXEMPT, ["kube-system", "gpu-tenancy-system-nodes", "monitoring"]),
-    (CLASSES, ["compute-domain-default-channel.nvidia.com", "rdma.nvidia.com", "nic.viktorbarzin.me"]),
-    (GROUPS, {"system-admins": "edit", "team:system:a": "edit", "system:serviceaccounts:ci": "edit"}),
-    ("on_demand frigate", {**TTS, "tenant": "ytdlp"}),
-]
 
 
 @pytest.mark.parametrize(("path", "value", "line"), TAKEN)
 def test_a_name_that_is_taken_is_refused(path: str, value: object, line: str) -> None:
     (refused,) = refusal(put(path, value))
     assert refused.startswith(f"gpu-tenancy:{path.replace(' ', '.')}{line}")
-
-
-@pytest.mark.parametrize(("path", "value"), FREE)
-def test_a_name_that_only_looks_like_a_taken_one_is_free(path: str, value: object) -> None:
-    assert refusal(put(path, value)) == []
 
 
 @pytest.mark.parametrize("tenant", ["frigate", "tts", "signoz", "team-a"])
@@ -82,10 +69,6 @@ def test_the_trusted_are_on_the_ledger() -> None:
     ledger = settings.parse(config).ledger()
     assert ledger.trusted_namespaces == ("argocd", "monitoring")
     assert ledger.trusted_groups == ("sre",)
-
-
-def test_namespaces_that_are_named_otherwise_are_free() -> None:
-    assert refusal(put(SYSTEM, "gpus"), put("tenants gpu-tenancy-system", {})) == []
 
 
 def test_a_domain_leaves_room_for_the_driver_of_its_devices() -> None:

@@ -34,24 +34,12 @@ def test_a_ray_job_on_a_cluster_that_is_there_has_no_pods_with_gpus() -> None:
     assert pod_sets(job, FrameworkName.RAY_JOB) == []
 
 
-def test_a_ray_job_that_its_user_submits_has_no_pod_for_it() -> None:
-    job = work(FrameworkName.RAY_JOB)
-    job["spec"]["submissionMode"] = "InteractiveMode"
-    assert [each.name for each in pod_sets(job, FrameworkName.RAY_JOB)] == ["head", "gpus"]
-
-
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_group_without_a_template_of_its_leader_is_admitted_as_one_set(size: int) -> None:
     group = work(FrameworkName.LEADER_WORKER_SET)
     group["spec"]["leaderWorkerTemplate"] |= {"size": size, "leaderTemplate": None}
     (pods,) = pod_sets(group, FrameworkName.LEADER_WORKER_SET)
     assert (pods.name, pods.count, pods.request(GPU)) == ("main", size, size)
-
-
-def test_a_group_of_one_has_only_a_leader() -> None:
-    group = work(FrameworkName.LEADER_WORKER_SET)
-    group["spec"]["leaderWorkerTemplate"]["size"] = 1
-    assert [each.name for each in pod_sets(group, FrameworkName.LEADER_WORKER_SET)] == ["leader"]
 
 
 WRONG: dict[str, tuple[FrameworkName, Manifest, str]] = {

@@ -21,7 +21,7 @@ from agents.runtime.log import Log
 from agents.telemetry.device import Device, Uncapped
 from tenancy.choices import Enforce
 from tenancy.ledger import Ledger, Pool
-from tenancy.names import CAN_CAP, MEMORY_LIMIT, MEMORY_REQUEST, METRIC_CAN_CAP, METRIC_CAPPED, METRIC_LIMIT
+from tenancy.names import MEMORY_LIMIT, MEMORY_REQUEST, METRIC_CAN_CAP, METRIC_CAPPED, METRIC_LIMIT
 from tenancy.units import MIB
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4
 from tests.support.node_pods import read
@@ -258,16 +258,6 @@ def test_what_is_read_is_served_by_container_and_device_with_the_reason(node: No
     limits = {each.labels["container"]: each.value for each in served if each.name == METRIC_LIMIT}
     assert limits == {"model": 4000 * MIB, "helper": 1500 * MIB}
     assert [each.value for each in served if each.name == METRIC_CAN_CAP] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [(old_driver, "driver-too-old"), (cgroup_v1, "cgroup-v1"), (mig, "mig"), (old_toolkit, CAN_CAP)],
-)
-def test_the_nodes_ability_is_what_no_pod_is_needed_to_know(node: Node, fault: Any, said: str) -> None:
-    fault(node)
-    found, _ = node.read()
-    assert {str(use.device.cannot_cap or CAN_CAP) for use in found.uses} == {said}
 
 
 def test_on_a_pool_that_does_not_enforce_nothing_is_asked_and_nothing_served(node: Node) -> None:

@@ -36,11 +36,6 @@ def test_a_pod_without_gpumem_goes_anywhere(placing: PlacementVerbs) -> None:
     assert fits.nodes == ("a", "b")
 
 
-def test_a_request_that_cannot_be_shared_out_is_hopeless_everywhere(placing: PlacementVerbs) -> None:
-    fits = placing.fits(FilterRequest(Pod(pod(7, 2)), ("a", "b")), NAMES)
-    assert set(fits.hopeless) == {"a", "b"}
-
-
 def test_the_schedulers_victims_stand_where_their_going_frees_a_device(placing: PlacementVerbs) -> None:
     hold(placing, "one", 8000, 0)
     hold(placing, "two", 8000, 1)
@@ -231,15 +226,6 @@ def test_how_old_a_seat_is_the_api_servers_clock_says(
     request = seated.verbs.requests.of("new")
     assert request is not None
     assert (None if request.held is None else request.held.until - 100) == left
-
-
-def test_a_seat_is_told_once_that_it_is_held_back(seated: Seated) -> None:
-    seated.filter()
-    seated.filter()
-    (event,) = seated.events
-    assert (event.reason, event.regarding.name) == ("GpuSeatHeldBack", "model")
-    assert "gpu 1 lacks 3000 MiB (over their budgets there: n/guest by 4000 MiB)" in event.note
-    assert "after 60 s" in event.note
 
 
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:

@@ -96,13 +96,6 @@ def handlers(served: Served) -> Handlers:
     return Handlers(served)
 
 
-def test_a_filter_that_nothing_fits_is_answered_with_a_reason_for_each_node(handlers: Handlers) -> None:
-    handlers.filter(8000, "first")
-    status, result = handlers.filter(5000, "second")
-    assert (status, result["NodeNames"], set(result["FailedNodes"])) == (200, [], {"a"})
-    assert set(result["FailedAndUnresolvableNodes"]) == {"b"}
-
-
 def test_who_found_no_room_is_remembered_until_there_is_some(handlers: Handlers) -> None:
     handlers.filter(8000, "first")
     handlers.filter(5000, "second")
@@ -168,11 +161,6 @@ def test_it_is_not_ready_before_it_knows_the_cluster(handlers: Handlers, how: st
     close(handlers, how)
     assert handlers.get("/readyz")[0] == 503
     assert handlers.get("/healthz")[0] == 200
-
-
-def test_it_is_not_healthy_when_it_no_longer_follows_the_api(handlers: Handlers) -> None:
-    handlers.time.seconds = 61
-    assert handlers.get("/healthz") == (503, "the API has not been followed for 61 s\n")
 
 
 def test_what_everybody_may_read_names_no_pod(handlers: Handlers) -> None:

@@ -20,7 +20,6 @@ from tenancy.ledger import Ledger, Seat
 from tests.support.exporters import card, measured
 from tests.support.fake_cluster import DOMAIN, T4, Fault, Served
 from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, add_journal, path_of, seat_pod, waiting
-from tests.support.informing import eventually
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
@@ -88,15 +87,6 @@ def test_events_change_the_cache_without_a_list(served: Served, cache: ClusterCa
     assert served.cluster.requests == []
 
 
-def test_a_pod_that_has_ended_leaves_the_cache(served: Served, cache: ClusterCache) -> None:
-    (pod,) = served.cluster.pods
-    pod["status"]["phase"] = "Succeeded"
-    pod["metadata"]["resourceVersion"] = served.cluster.next_version()
-    served.cluster.tell("MODIFIED", "/api/v1/pods", pod)
-    assert updated(served, cache)
-    assert cache.pods == ()
-
-
 def test_a_node_that_leaves_the_pool_or_the_cluster_changes_the_selection(served: Served, cache: ClusterCache) -> None:
     served.cluster.add_node(labels={"gpu": "other"})
     assert not updated(served, cache)
@@ -115,14 +105,6 @@ def test_a_watch_that_fails_or_expires_leaves_no_cache(served: Served, cache: Cl
     served.cluster.faults = []
     cache.list_all(LEDGER)
     assert cache.update(LEDGER)
-
-
-def test_a_watch_that_the_server_ends_is_resumed_or_leaves_no_cache(served: Served) -> None:
-    served.cluster.add_node()
-    cache = cluster_cache(served)
-    cache.list_all(LEDGER)
-    eventually(lambda: not cache.update(LEDGER))
-    assert "the server ended it at once" in served.lines()[-1]["message"]
 
 
 @pytest.mark.parametrize(
@@ -163,13 +145,6 @@ def test_the_pods_of_few_nodes_are_watched_by_node_and_of_many_nodes_together(se
     cache.list_all(LEDGER)
     assert watched == [{}, {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}]
     assert "uid-elsewhere" not in uids(cache)
-
-
-def test_a_list_that_fails_is_an_error_and_leaves_no_cache(served: Served, cache: ClusterCache) -> None:
-    served.cluster.faults = [Fault("GET", "/api/v1/pods", 403, "Forbidden")]
-    with pytest.raises(ApiError, match="Forbidden"):
-        cache.list_all(LEDGER)
-    assert not cache.update(LEDGER)
 
 
 POD = seat_pod("chat", 3000)
@@ -219,15 +194,6 @@ def sample(served: Served, run: GateRun) -> None:
 
 def opened(served: Served) -> bool:
     return bool(served.cluster.objects[path_of()]["spec"]["replicas"])
-
-
-def test_samples_that_change_nothing_list_once(gated: Served) -> None:
-    with closing(run_of(gated, gates=(replace(ALWAYS, need_mib=9000),))) as run:
-        sample(gated, run)
-        first = lists(gated)
-        for _ in range(5):
-            sample(gated, run)
-        assert lists(gated) == first
 
 
 def test_each_sample_that_counts_towards_an_act_lists(gated: Served) -> None:

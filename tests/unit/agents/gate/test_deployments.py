@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from agents.gate import deployments
-from agents.kube.client import ApiError
 from agents.runtime.items import ItemProblems
-from tests.support.fake_cluster import Fault, Served
+from tests.support.fake_cluster import Served
 from tests.support.gating import TTS, add_deployment, add_running_pod, owner
 
 
@@ -35,11 +34,6 @@ def test_who_owns_the_replicas_is_told_by_the_managed_fields(
     assert read(served).scaled_by == expected
 
 
-def test_a_seat_is_any_gpumem_that_its_pods_name(served: Served) -> None:
-    add_deployment(served.cluster, resources={"limits": {"viktorbarzin.me/gpumem": "5k", "nvidia.com/gpu": "1"}})
-    assert read(served).seats == ("viktorbarzin.me/gpumem",)
-
-
 def test_its_pods_are_those_that_its_selector_selects(served: Served) -> None:
     expressions = [
         {"key": "tier", "operator": "In", "values": ["a", "b"]},
@@ -62,13 +56,6 @@ def test_its_pods_are_read_with_its_selector_and_where_they_are(served: Served) 
     }
 
 
-def test_a_pod_that_is_going_is_not_among_them(served: Served) -> None:
-    add_deployment(served.cluster)
-    add_running_pod(served.cluster, deletionTimestamp="2026-11-20T03:00:30Z", deletionGracePeriodSeconds=30)
-    add_running_pod(served.cluster, uid="ended")["status"]["phase"] = "Succeeded"
-    assert deployments.read_pods(served.api(), read(served), ItemProblems(log=served.log())) == {}
-
-
 def target(scaler: str, **reference: str) -> dict[str, Any]:
     return {"metadata": {"name": scaler}, "spec": {"scaleTargetRef": reference}}
 
@@ -88,9 +75,3 @@ def test_autoscalers_are_those_of_kubernetes_and_of_keda(served: Served) -> None
         "tts": "HorizontalPodAutoscaler by-cpu",
         "video": "ScaledObject by-queue",
     }
-
-
-def test_autoscalers_that_may_not_be_read_are_an_error(served: Served) -> None:
-    served.cluster.faults = [Fault("GET", "/apis/keda.sh", 403, "Forbidden", "cannot list scaledobjects")]
-    with pytest.raises(ApiError, match="cannot list scaledobjects"):
-        deployments.read_scalers(served.api(), "voice", ItemProblems(log=served.log()))

@@ -96,18 +96,6 @@ def test_every_process_of_a_protected_pod_is_held_at_its_pods_value_and_no_other
     assert guarded.node.processes == {7: ("uid-llm", 474), 8: ("uid-llm", 474), 9: ("hash", 900), **others}
 
 
-def test_what_it_holds_is_served_by_pod(guarded: Guarded) -> None:
-    guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 400), 9: ("uid-llm", 869)}
-    guarded.node.stubborn = {9}
-    guarded.guard.pass_once()
-    assert guarded.value(names.METRIC_GUARD_ADJ, "llm-0") == 474
-    assert guarded.value(names.METRIC_GUARD_HELD, "llm-0") == 2
-    assert guarded.value(names.METRIC_GUARD_UNHELD, "llm-0") == 1
-    assert guarded.value(names.METRIC_GUARD_HELD, "db") == 0
-    guarded.guard.pass_once()
-    assert guarded.value(names.METRIC_GUARD_HELD, "llm-0") == 2
-
-
 def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(guarded: Guarded) -> None:
     for container in ("first", "second"):
         guarded.node.container, guarded.node.processes = container, {7: ("uid-llm", 869)}

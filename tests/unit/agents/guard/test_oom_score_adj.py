@@ -35,13 +35,6 @@ def test_a_value_is_never_raised(process: Path, value: str) -> None:
     assert (process / "oom_score_adj").read_text() == f"{value}\n"
 
 
-@pytest.mark.parametrize("group", [f"/kubepods/burstable/pod{OTHER}/{ID}", "/system.slice/sshd.service"])
-def test_the_process_that_has_the_number_now_is_left_alone(process: Path, group: str) -> None:
-    (process / "cgroup").write_text(f"0::{group}\n")
-    assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.GONE
-    assert adj(process) == 869
-
-
 def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
     process: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,8 +48,3 @@ def test_a_process_that_took_the_number_after_the_first_look_is_left_alone(
     monkeypatch.setattr("agents.guard.oom_score_adj.container_in", replaced)
     lower_adj(process.parent, 7, POD, 474)
     assert adj(process) == 900
-
-
-def test_a_process_that_ends_meanwhile_is_gone(process: Path) -> None:
-    (process / "cgroup").unlink()
-    assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.GONE

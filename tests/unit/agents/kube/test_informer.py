@@ -115,20 +115,6 @@ def test_a_version_that_expired_is_answered_by_a_relist_and_is_no_error(nodes: N
     assert nodes.messages() == []
 
 
-def test_a_list_that_expires_between_two_pages_is_begun_again_and_is_no_error(nodes: Nodes) -> None:
-    nodes.cluster.faults.append(Fault("GET", f"{NODES}?limit", 410, "Expired"))
-    with running(nodes.informer, nodes.cluster):
-        assert (nodes.lists, nodes.messages()) == (2, [])
-
-
-def test_an_error_is_logged_once_however_often_it_comes_and_its_end_once_the_watch_is_steady(nodes: Nodes) -> None:
-    nodes.cluster.faults.append(Fault("GET", f"{NODES}?watch", 403, "Forbidden", "no watch", times=3))
-    with running(nodes.informer, nodes.cluster):
-        assert nodes.lists == 4
-        assert nodes.messages() == ["relists the nodes: GET /api/v1/nodes: 403 Forbidden: no watch"]
-        eventually(lambda: nodes.steady() and nodes.messages()[1:] == ["watches the nodes again"], nodes.messages)
-
-
 def test_an_informer_that_waits_until_it_may_list_is_alive(nodes: Nodes) -> None:
     now = [0.0]
 
@@ -150,34 +136,6 @@ def test_what_was_known_stays_while_the_lists_fail(nodes: Nodes) -> None:
         eventually(lambda: nodes.lists >= 3)
         assert nodes.names == {"listed"}
         eventually(lambda: nodes.lists == 7)
-
-
-def test_nothing_is_listed_before_it_is_ready(nodes: Nodes) -> None:
-    nodes.is_ready = False
-    waits: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        nodes.is_ready = len(waits) == 3
-
-    nodes.informer.clock = Clock(sleep=sleep)
-    with running(nodes.informer, nodes.cluster):
-        assert (len(waits), nodes.lists) == (3, 1)
-        assert max(waits) < 1
-
-
-def test_a_stop_just_before_a_list_ends_the_informer(nodes: Nodes) -> None:
-    def ready() -> bool:
-        if not nodes.lists:
-            nodes.informer.stop()
-        return True
-
-    nodes.informer.ready = ready
-    nodes.cluster.watches_last = True
-    thread = threading.Thread(target=nodes.informer.run, daemon=True)
-    thread.start()
-    thread.join(PATIENCE_SECONDS)
-    assert not thread.is_alive()
 
 
 def test_the_server_is_heard_by_lists_bookmarks_and_watches_that_it_opens(nodes: Nodes) -> None:

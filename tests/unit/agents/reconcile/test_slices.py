@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from agents.kube.device_slices import PublishedDevices
 from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, BoundRequests, ClusterState, decide
-from agents.reconcile.labels import HOLD_SECONDS, VerifiedEvidence, from_journal, remember_verified, to_journal
+from agents.reconcile.labels import HOLD_SECONDS, VerifiedEvidence
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import (
@@ -89,65 +89,6 @@ def test_each_device_counts_for_what_it_has_up_to_what_is_declared(
     assert [*findings(actions)] == ([EVENT_SHORT] if short else [])
 
 
-REFUSED: dict[str, tuple[Pool, Mapping[str, str], PublishedDevices, str]] = {
-    "nothing published": (
-        BY_SLICES,
-        LABELS,
-        PublishedDevices(),
-        "no ResourceSlice of gpu.nvidia.com or gpumem.viktorbarzin.me shows its devices: pool t4 cannot be verified",
-    ),
-    "what is published cannot be read": (
-        BY_SLICES,
-        BARE,
-        PublishedDevices(problem="it is odd"),
-        "it is odd: pool t4 cannot",
-    ),
-    "divided GPUs": (BY_SLICES, BARE, PublishedDevices(devices=()), "its ResourceSlices show no whole GPU"),
-    "less than the reserve": (
-        BY_SLICES,
-        BARE,
-        PublishedDevices(devices=(1360,)),
-        "which leave nothing beyond the reserve",
-    ),
-    "slices, which the pool does not go by": (
-        T4,
-        BARE,
-        PublishedDevices(devices=(15360,)),
-        "nvidia.com/gpu.memory and",
-    ),
-    "declared, and nothing shows it": (DECLARED, BARE, PublishedDevices(), "and the labels nvidia.com/gpu.memory and"),
-    "declared, half a label": (DECLARED, {**BARE, LABEL_GPU_COUNT: "1"}, PublishedDevices(), "and the labels"),
-    "declared, labels show less": (DECLARED, {**LABELS, LABEL_GPU_MEMORY: "8192"}, PublishedDevices(), "shows 8192"),
-    "declared, slices show less": (
-        DECLARED,
-        BARE,
-        PublishedDevices(devices=(8192,)),
-        "show devices of 8192 MiB, 1 of 15360",
-    ),
-    "declared, the labels are enough and the slices are not": (
-        DECLARED,
-        LABELS,
-        PublishedDevices(devices=()),
-        "its ResourceSlices show no whole GPU, 1 of 15360 declared",
-    ),
-    "declared, the slices are enough and the labels are not": (
-        DECLARED,
-        {**LABELS, LABEL_GPU_COUNT: "0"},
-        PublishedDevices(devices=(15360,)),
-        "nvidia.com/gpu.count shows 0, 1 declared",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_capacity_that_nothing_shows_is_not_advertised(case: str) -> None:
-    pool, labels, shows, words = REFUSED[case]
-    fresh = judged(node(labels), pool, shows)
-    assert written(fresh) == []
-    assert words in findings(fresh)[EVENT_REFUSED]
-    assert written(judged(node(labels, gpumem="14k"), pool, shows, bound_mib=3000)) == [3000]
-
-
 @pytest.mark.parametrize(
     ("labels", "shows"),
     [
@@ -190,14 +131,6 @@ def test_slices_that_go_count_for_minutes_and_then_nothing_new_is_taken() -> Non
         assert findings(kept)[EVENT_SLICES_GONE].startswith("the ResourceSlices that showed devices of 15360 MiB went")
         over = judged(node(gpumem="14k"), BY_SLICES, shows, verified=gone, after=HOLD_SECONDS, bound_mib=3000)
         assert written(over) == [3000]
-
-
-def test_what_slices_showed_is_kept_across_runs_and_a_journal_of_labels_is_as_it_was() -> None:
-    ledger = Ledger(domain=NAMES.domain, pools=(BY_SLICES,))
-    known = remember_verified(ledger, (node(LABELS),), {}, NOW, {"n": PublishedDevices(devices=(24576, 8192))})
-    assert known == {"n": VerifiedEvidence(labels=BARE, devices=(24576, 8192))}
-    assert from_journal(to_journal(known)) == known
-    assert to_journal({"n": VerifiedEvidence(labels=LABELS)}) == {"n": {"labels": LABELS, "missing_since": None}}
 
 
 sizes = st.lists(st.sampled_from([0, 1000, 1360, 8192, 15359, 15360, 24576]), max_size=4)

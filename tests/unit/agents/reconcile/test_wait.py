@@ -102,13 +102,6 @@ def test_a_node_is_as_wanted_at_once_after(settled: Served, case: str) -> None:
         eventually(lambda: settled.cluster.shown() == expected)
 
 
-def test_a_ledger_that_goes_is_retired_at_once(settled: Served) -> None:
-    with running(settled, interval_seconds=0.5):
-        settled.cluster.delete_ledger()
-        eventually(lambda: settled.cluster.ledger_path not in settled.cluster.objects)
-    assert settled.cluster.shown() == NOTHING
-
-
 def test_a_node_is_advertised_as_soon_as_its_slices_are_there_and_less_when_they_show_less(settled: Served) -> None:
     settled.cluster.add_ledger(replace(T4, source=Source.SLICES, device_count=2))
     settled.cluster.add_node(labels={"gpu": "t4"})
@@ -136,21 +129,6 @@ def test_a_change_that_matters_to_no_node_costs_no_request(settled: Served) -> N
     assert [method for method, _ in settled.cluster.requests[before:][:8]] == pass_with_a_write
 
 
-def test_passes_keep_their_distance_however_much_happens(settled: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile, "PAUSE_SECONDS", 0.2)
-
-    def passes() -> int:
-        return sum(url == settled.cluster.ledger_path for _, url in settled.cluster.requests)
-
-    with running(settled):
-        began, before = time.monotonic(), passes()
-        while time.monotonic() - began < 0.8:
-            settled.cluster.add_node()
-            time.sleep(0.02)
-        # The first request of the first pass may be late. Without the pause, there are about 20 passes.
-        assert passes() - before <= (time.monotonic() - began) / 0.2 + 2
-
-
 def test_without_watches_it_polls_and_logs_why(settled: Served) -> None:
     settled.cluster.faults = [Fault("GET", "/api/v1/pods?watch", 403, "Forbidden", "no watch", times=999)]
     settled.cluster.watches_last = True
@@ -162,13 +140,3 @@ def test_without_watches_it_polls_and_logs_why(settled: Served) -> None:
     run.end(thread)
     logged = [line["message"] for line in settled.lines()]
     assert "lost a watch, polls: GET /api/v1/pods: 403 Forbidden: no watch" in logged
-
-
-def test_watches_that_end_are_opened_again_after_a_pass(settled: Served) -> None:
-    with running(settled, interval_seconds=0.2):
-        settled.cluster.end_watches()
-        settled.cluster.await_watches(0)
-        settled.cluster.add_node()
-        settled.cluster.watches_last = True
-        eventually(lambda: settled.cluster.shown() == FULL)
-        settled.cluster.await_watches(WATCHES)

@@ -21,13 +21,6 @@ def test_what_is_rendered_is_parsed_again(written: list[Sample]) -> None:
     )
 
 
-def test_the_format_is_prometheus_own() -> None:
-    text = render(
-        [Sample(name="a_bytes", labels={"gpu": "0", "uuid": 'x"\\\n'}, value=3)], {"a_bytes": Metric(text="Memory.")}
-    )
-    assert text == '# HELP a_bytes Memory.\n# TYPE a_bytes gauge\na_bytes{gpu="0",uuid="x\\"\\\\\\n"} 3\n'
-
-
 @pytest.mark.parametrize(
     "line",
     [

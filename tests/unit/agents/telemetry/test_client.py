@@ -8,7 +8,7 @@ from agents.kube.nodes import Node
 from agents.runtime.http_client import FetchError
 from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
-from agents.telemetry.device import Device, Fault
+from agents.telemetry.device import Device
 from agents.telemetry.reading import Trouble
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
@@ -73,13 +73,6 @@ def test_other_than_one_running_exporter_is_no_telemetry(
     assert read(served, served_text(CARD))[1].problem == found.problem, "one that terminates does not count"
 
 
-def test_an_exporter_that_fails_or_breaks_off_is_no_telemetry(served: Served) -> None:
-    add_exporter(served)
-    found = read(served, FetchError("HTTP 503: GPU is lost"))[1]
-    assert (found.trouble, found.problem) == (Trouble.MISSING, "HTTP 503: GPU is lost")
-    assert read(served, served_text(CARD)[:-1])[1].trouble is Trouble.PARTIAL, "its text breaks off"
-
-
 def test_fewer_devices_than_declared_are_partial_telemetry_and_those_that_are_shown_are_known(served: Served) -> None:
     add_exporter(served)
     found = read(served, served_text(CARD), replace(T4, device_count=2))[1]
@@ -105,15 +98,6 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
         scraper=Scraper(pages=one_by_one(lambda _: served_text(big).encode())),
     )
     assert (found.devices, found.problem, found.offered_mib(big)) == ((big,), None, offered_mib)
-
-
-@pytest.mark.parametrize("fault", [Fault.PAGES_TO_RETIRE, Fault.ROW_REMAPPING_FAILED])
-def test_a_device_with_a_fault_is_measured_and_offers_nothing(served: Served, fault: Fault) -> None:
-    add_exporter(served)
-    bad, good = replace(card(15000), fault=fault), card(9000, gpu=1)
-    found = read(served, served_text(bad, good), replace(T4, device_count=2))[1]
-    assert (found.devices, found.problem) == ((replace(bad, fault=None), good), None)
-    assert [found.offered_mib(device) for device in found.devices] == [0, 14000]
 
 
 def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> None:

@@ -233,13 +233,6 @@ def test_an_offender_whose_recycle_restores_too_little_stays_and_an_event_on_the
     )
 
 
-def test_what_is_too_old_to_count_is_dropped_from_the_journal(card: Card) -> None:
-    entries = [{"at": (BEGIN - timedelta(hours=3)).isoformat(), "workload": "w", "pods": []}]
-    card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: json.dumps({"recycled": entries})}
-    run(card)
-    assert [entry["workload"] for entry in card.journal()] == ["immich/ReplicaSet/immich-ml-rs"]
-
-
 @pytest.mark.parametrize(
     "content", ["{", '{"recycled": 5}', '{"recycled": [{"at": "noon", "workload": "w", "pods": []}]}']
 )
@@ -440,15 +433,6 @@ def test_a_user_that_declared_nothing_is_told_of_once_though_nothing_is_short(ca
     assert len(card.calls("POST")) == 1
 
 
-def test_pods_are_listed_of_pressed_nodes_alone_and_once_a_pass(card: Card) -> None:
-    assert run(card, run_seconds=0) == 0
-    listed = f"/api/v1/pods?limit=100&fieldSelector=spec.nodeName%3D{NODE}"
-    assert card.calls("GET").count(listed) == 1
-    card.mib["immich-ml"] = 3_000
-    assert run(card) == 0
-    assert card.calls("GET").count(listed) == 1
-
-
 def test_for_a_pod_that_waits_for_its_seat_an_offender_is_recycled(card: Card) -> None:
     """tts needs 2500 MiB, and 2360 MiB are free. The floor is 1536 MiB."""
     seat = Seat(name="tts", tenant="tts", pool="t4", gpumem_mib=2500)
@@ -507,14 +491,6 @@ def test_telemetry_that_cannot_be_believed_is_no_reason_to_act_and_is_named(card
     assert any(words in str(line) for line in card.served.lines())
 
 
-def test_a_node_that_is_not_judged_has_an_event(card: Card) -> None:
-    IMPLAUSIBLE(card)
-    assert run(card) == 0
-    (event,) = card.events(names.EVENT_BLIND)
-    assert event["regarding"]["name"] == NODE
-    assert event["note"] == "no pod is recycled on GPU 0: its telemetry is implausible"
-
-
 @pytest.mark.parametrize("slow", [("GET", "/api/v1/pods"), ("PATCH", JOURNAL)], ids=["pods", "journal"])
 def test_a_sample_that_is_old_when_the_api_has_answered_is_not_acted_on(card: Card, slow: tuple[str, str]) -> None:
     answer = card.served.cluster.answer
@@ -529,9 +505,3 @@ def test_a_sample_that_is_old_when_the_api_has_answered_is_not_acted_on(card: Ca
     assert not any("eviction" in url for url in card.calls("POST"))
     assert card.journal() == []
     assert any("the API took so long" in str(line) for line in card.served.lines())
-
-
-@pytest.mark.parametrize(("failures", "status"), [(4, 0), (999, 1)])
-def test_the_last_pass_decides_the_heartbeat(card: Card, failures: int, status: int) -> None:
-    card.served.cluster.faults = [Fault("GET", "/api/v1/nodes", 503, times=failures)]
-    assert run(card) == status

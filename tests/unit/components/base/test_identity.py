@@ -1,6 +1,6 @@
 import pytest
 
-from components.base.identity import Account, Identity, PolicyRule, RoleRef
+from components.base.identity import Account, Identity, PolicyRule
 from tests.support.engine import Graph, names
 from tests.support.given import declared
 
@@ -39,16 +39,3 @@ def test_every_binding_gives_this_account_the_role_next_to_it(graph: Graph) -> N
             assert binding.inputs["subjects"] == [{"kind": "ServiceAccount", "name": "reader", "namespace": "home"}]
             assert graph.depends_on(binding, graph.one("ServiceAccount"))
             assert graph.depends_on(binding, graph.one(role, binding.name.replace("-binding", "-role")))
-
-
-def test_an_account_without_rules_has_neither_role_nor_binding() -> None:
-    bare = declared(Identity, "id", Account(name="a", namespace="n", program="c", rules=()))
-    assert names(bare.children(bare.one("Identity"))) == {"id-account"}
-
-
-def test_an_account_may_have_roles_that_kubernetes_brings() -> None:
-    roles = (RoleRef("system:kube-scheduler"), RoleRef("reader", "kube-system"))
-    graph = declared(Identity, "id", Account(name="a", namespace="n", program="c", rules=(), roles=roles))
-    everywhere, there = graph.one("ClusterRoleBinding").inputs, graph.one("RoleBinding").inputs
-    assert everywhere["roleRef"]["name"] == "system:kube-scheduler"
-    assert (there["roleRef"]["name"], there["metadata"]["namespace"]) == ("reader", "kube-system")

@@ -46,26 +46,11 @@ def problems(*changes: Event, **lists: list[Any]) -> list[str]:
     return list(verdict(*changes, **lists).problems)
 
 
-def test_on_an_empty_cluster_nothing_is_refused() -> None:
-    assert verdict(change("create", IMMICH), change("create", CLASS), change("create", QUOTA)) == Verdict()
-
-
-def test_a_run_that_creates_nothing_asks_nothing() -> None:
-    found = events(change("update", IMMICH, before=IMMICH), change("same", CLASS), change("update", QUOTA))
-    assert not Changes.of(found.resources.values())
-
-
 def test_a_namespace_that_is_there_is_named_with_what_to_write() -> None:
     assert problems(change("create", IMMICH), namespaces=[namespace("immich")]) == [
         "Namespace immich: is there already; write create_namespace: false under gpu-tenancy:tenants.immich; "
         "`destroy` then leaves it"
     ]
-
-
-def test_its_own_level_is_named_as_well() -> None:
-    found = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "privileged"})
-    (line,) = problems(change("create", IMMICH), namespaces=[found])
-    assert "write create_namespace: false, and pod_security: privileged, which is its label, under" in line
 
 
 def test_all_that_is_there_is_listed_at_once() -> None:
@@ -126,12 +111,6 @@ def test_a_namespace_that_is_going_is_waited_for() -> None:
     ]
 
 
-def test_the_system_namespace_is_named_by_its_key() -> None:
-    home = namespace("gpus", labels={names.LABEL_COMPONENT: "system"}, annotations=OURS)
-    (line,) = problems(change("create", home), namespaces=[namespace("gpus")])
-    assert line.endswith("write another name under gpu-tenancy:cluster.system_namespace, or delete it")
-
-
 @pytest.mark.parametrize("annotations", [{}, OURS])
 def test_a_class_with_the_same_value_is_to_be_named(annotations: dict[str, str]) -> None:
     """Pulumi's provider can create a PriorityClass, but cannot take over an existing one."""
@@ -188,11 +167,6 @@ def test_a_named_namespace_must_be_there() -> None:
     assert problems(change("create", LEVEL, patch=True)) == [
         "Namespace immich: is not there; remove create_namespace: false under gpu-tenancy:tenants.immich"
     ]
-
-
-def test_an_exempt_namespace_need_not_be_there() -> None:
-    exempt = namespace("nvidia", labels={names.EXEMPT: names.EXEMPT_VALUE})
-    assert problems(change("create", exempt, patch=True)) == []
 
 
 RELEASE = "urn:pulumi:lab::gpu-tenancy::x:y:Kueue$kubernetes:helm.sh/v3:Release::kueue-release"

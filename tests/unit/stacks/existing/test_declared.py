@@ -60,13 +60,3 @@ def test_each_namespace_class_quota_and_queue_is_declared_with_its_labels(given:
     found = settings.parse(given)
     program = by_identity(build(lambda: platform.build(found)).objects())
     assert by_identity(each.manifest for each in declared(found, "prod")) == program
-
-
-def test_what_the_stack_creates_has_its_mark_and_a_patch_has_none() -> None:
-    planned = declared(settings.parse(config(existing=True)), "prod")
-    marks = {
-        each.is_patch: each.manifest["metadata"].get("annotations", {}).get("gpu-tenancy/stack") for each in planned
-    }
-    assert marks == {False: "gpu-tenancy/prod", True: None}
-    patched = {str(each.identity) for each in planned if each.is_patch}
-    assert patched == {"Namespace immich", "Namespace nvidia", "PriorityClass gpu-workload"}

@@ -26,21 +26,7 @@ def test_a_kind_in_several_namespaces_is_one_list() -> None:
     assert objects.asked == ["/api/v1/namespaces", f"/apis/{RBAC}", f"/apis/{RBAC}/rolebindings"]
 
 
-def test_a_kind_in_one_namespace_is_read_there_alone() -> None:
-    there = {"metadata": {"namespace": "a", "name": "edit"}}
-    objects = Objects(
-        {"/api/v1/namespaces": [namespace("a")], f"/apis/{RBAC}/namespaces/a/rolebindings": [there, there]}
-    )
-    assert lookup(objects, [binding("a"), binding("a", "view")]) == {binding("a"): there}
-
-
 def test_a_kind_that_the_cluster_does_not_have_is_nowhere() -> None:
     objects = Objects()
     assert lookup(objects, [Identity("ClusterQueue", "", "gpu-cq", "kueue.x-k8s.io/v1beta2")]) == {}
     assert objects.asked == ["/api/v1/namespaces", "/apis/kueue.x-k8s.io/v1beta2"]
-
-
-def test_nothing_is_asked_for_nothing() -> None:
-    objects = Objects()
-    assert lookup(objects, []) == {}
-    assert objects.asked == []

@@ -16,7 +16,7 @@ from tenancy.ledger import Ledger, Seat
 from tenancy.names import LEDGER as LEDGER_NAME
 from tenancy.names import LEDGER_KEY
 from tests.support import fit_oracle, graphs, prod, search
-from tests.support.graphs import LEDGER, put, seat
+from tests.support.graphs import LEDGER, put
 from tests.support.prod import Raw
 
 SPEECH = {"tenant": "portal-stt", "pool": "t4", "gpumem_mib": 1000}
@@ -170,10 +170,6 @@ def test_the_ledger_before_this_change_is_read_from_pulumis_state() -> None:
     urn = "urn:pulumi:prod::gpu-tenancy::kubernetes:core/v1:ConfigMap::ledger"
     assert ledger_before([Resource(urn=urn, parent="", op=Op.UPDATE, before=before)]) == LEDGER
     assert ledger_before([Resource(urn=urn, parent="", op=Op.CREATE)]) is None
-
-
-def test_a_pool_without_shared_memory_has_no_remedy() -> None:
-    assert [*remedies(seat("llama-swap", gpumem_mib=5000, pool="batch"), LEDGER)] == []
 
 
 @pytest.mark.no_cover

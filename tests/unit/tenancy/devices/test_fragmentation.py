@@ -29,12 +29,6 @@ def test_the_device_is_chosen_that_leaves_the_most_to_the_usual_pods() -> None:
     assert (best.indices, ours.indices) == ((1,), (0,))
 
 
-def test_of_devices_that_strand_as_much_the_best_fit_is_chosen() -> None:
-    choice = PodMix([MemoryRequest(4000)]).choice(MemoryRequest(4000), {0: 12000, 1: 8000, 2: 8000}, None)
-    assert choice is not None
-    assert choice.indices == (1,)
-
-
 def test_a_node_where_nothing_becomes_stranded_costs_less_than_one_where_little_does() -> None:
     mix = PodMix([MemoryRequest(4000)])
     clean, dirty = (
@@ -44,12 +38,6 @@ def test_a_node_where_nothing_becomes_stranded_costs_less_than_one_where_little_
     assert clean is not None
     assert dirty is not None
     assert clean.cost <= 0 < dirty.cost
-
-
-def test_without_usual_pods_the_best_fit_is_chosen() -> None:
-    assert PodMix([]).choice(MemoryRequest(4000), {0: 8000, 1: 5000}, 0) == best_fit(
-        MemoryRequest(4000), {0: 8000, 1: 5000}
-    )
 
 
 def by_definition(usual: list[MemoryRequest], free: list[int], cpu: int) -> float:

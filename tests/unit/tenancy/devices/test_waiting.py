@@ -83,15 +83,6 @@ def test_what_a_seat_of_5000_mib_lacks(devices: Mapping[int, DeviceMemory], lack
     assert lack_of(MemoryRequest(5000), devices) == lack
 
 
-def test_a_seat_on_two_devices_needs_both() -> None:
-    assert lack_of(MemoryRequest(100, 2), {0: device(100, 100, 0), 1: device(100, 40, 0)}) == Lack(True, {1: 60})
-
-
-def test_two_seats_that_wait_for_one_device_need_it_to_free_both() -> None:
-    nodes = {"node-0": {0: device(5000, 1000, 100)}}
-    assert to_free_mib([MemoryRequest(2000), MemoryRequest(3000)], nodes) == {("node-0", 0): 4100}
-
-
 def test_a_seat_that_can_load_elsewhere_needs_nothing_freed() -> None:
     assert to_free_mib([MemoryRequest(2000)], {"node-0": {0: device(5000, 0)}, "node-1": {0: device(5000, 9000)}}) == {}
 

@@ -28,7 +28,6 @@ from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
 from tests.support.informing import wakeful
 
 PATIENCE_SECONDS = 60
-ASK = MemoryRequest(5000)
 
 
 class Followed:
@@ -101,12 +100,6 @@ def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Fol
     before = followed.growths
     followed.cluster.remove_pod("first")
     followed.eventually(lambda: followed.free_mib == 9000 and followed.growths > before)
-
-
-def test_a_node_that_leaves_its_pool_takes_no_pod(followed: Followed) -> None:
-    followed.start()
-    followed.cluster.add_node(labels={"gpu": "none"})
-    followed.eventually(lambda: not followed.cache.fit("u", ASK, ["k8s-node1"], 0.0).nodes)
 
 
 def test_without_a_ledger_there_is_a_problem_until_it_is_back(followed: Followed) -> None:
@@ -263,13 +256,6 @@ def test_a_pod_that_becomes_unreadable_keeps_what_it_held(listed: Followed, by: 
     listed.informers.informer.apply({"type": "DELETED", "object": pod})
     assert fits(listed, 14_000)
     assert not listed.informers.problems.counts()
-
-
-def test_a_pending_pod_that_is_unreadable_closes_no_node(listed: Followed) -> None:
-    listed.cluster.pods[0]["spec"]["nodeName"] = ""
-    listed.cluster.pods[0]["status"]["nominatedNodeName"] = "k8s-node1"
-    assert fits(relisted(listed, ENORMOUS), 14_000)
-    assert listed.informers.problems.counts() == {"pod": 1}
 
 
 def test_a_ledger_with_a_smaller_reserve_gives_the_memory_to_waiting_pods(listed: Followed) -> None:

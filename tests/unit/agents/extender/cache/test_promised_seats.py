@@ -1,21 +1,16 @@
 """Tests that every seat finds a device, in whatever order pods arrive, end and restart."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import combinations_with_replacement
 from random import Random
 
 import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState
-from agents.extender.cache.seats import KeptSeats
 from agents.extender.cache.state import RESERVE_SECONDS
 from tenancy.devices.allocate import MemoryRequest
-from tenancy.devices.plan import absent_seats
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support import search
 from tests.support.seat_orders import Stack, Wanted, drawn, fits
@@ -109,35 +104,6 @@ class Cluster:
         return all(mib >= 0 for node in left for mib in node) and fits(tuple(sorted(self.stack.absent())), left)
 
 
-def small_stacks(devices: int, mib: int, most: int) -> Iterator[Stack]:
-    sizes = [Wanted(size, count) for size in range(1, mib + 1) for count in range(1, devices + 1)]
-    node = ((mib,) * devices,)
-    for number in range(2, most + 1):
-        for seats in combinations_with_replacement(sizes, number):
-            if sum(seat.mib * seat.devices for seat in seats) <= mib * devices and fits(seats, node):
-                yield Stack(node, seats)
-
-
-def all_orders(cluster: Cluster) -> Iterator[tuple[object, ...]]:
-    stack = cluster.stack
-    unlike = {stack.seats[n]: n for n in range(len(stack.seats)) if n not in stack.places}
-    for wanted, seat in unlike.items():
-        if not cluster.arrive(seat, wanted):
-            yield (*stack.places, seat)
-            continue
-        yield from all_orders(cluster)
-        cluster.end(seat)
-
-
-@pytest.mark.search
-def test_no_order_of_arrivals_strands_a_seat_of_a_small_stack() -> None:
-    """`make soak` tries all stacks of at most three devices and six seats."""
-    stacks = [*small_stacks(1, 6, 6), *small_stacks(2, 6, 6), *small_stacks(3, 4, 6)]
-    chosen = search.dice("orders").sample(stacks, search.cases(60, soak=len(stacks)))
-    stranding = [(stack, order) for stack in chosen for order in all_orders(Cluster(stack))]
-    assert not stranding
-
-
 @dataclass
 class History:
     dice: Random
@@ -225,32 +191,6 @@ def test_no_history_strands_a_seat() -> None:
         history(dice, 30)
 
 
-@pytest.mark.search
-def test_the_seat_that_a_pod_takes_is_the_difference_of_the_absent_seats() -> None:
-    """The extender counts the absent seats of a tenant again only if a pod takes no absent seat of its own size."""
-    dice = search.dice("own seats")
-    for _ in range(search.cases(50, soak=2_000)):
-        seats = [Wanted(dice.randint(1, 5), dice.choice((1, 1, 2))) for _ in range(dice.randint(1, 6))]
-        sizes = Counter(MemoryRequest(seat.mib, seat.devices) for seat in seats)
-        node, kept, pods = NodeInfo("node-0"), KeptSeats(), list[PodInfo]()
-        node.inventory = NodeDevices(node="node-0", pool="t4")
-        kept.promise(ledger_of(Stack(((99,),), tuple(seats)), tenants=1))
-        kept.rebuild({"node-0": node})
-        for number in range(12):
-            if pods and dice.random() < 0.3:
-                pod, count = pods.pop(dice.randrange(len(pods))), -1
-            else:
-                request = MemoryRequest(dice.randint(1, 5), dice.choice((1, 1, 2)))
-                pod, count = PodInfo(uid=str(number), namespace=tenant(0), node="node-0", request=request), 1
-                pods.append(pod)
-            kept.change(["node-0"], {"node-0": node}, [(pod, count)])
-            present = Counter(each.request for each in pods)
-            for request in (MemoryRequest(mib, devices) for mib in range(1, 6) for devices in (1, 2)):
-                taken = absent_seats(sizes, present) - absent_seats(sizes, present + Counter([request]))
-                own = kept.own(request, Entitlement(tenant=tenant(0)), None)
-                assert {seat.shape: seat.seats for seat in own.values()} == (taken if len(taken) == 1 else {})
-
-
 def test_a_seat_without_room_after_the_loss_of_a_device_is_named() -> None:
     cluster = Cluster(Stack(((6, 6),), (Wanted(4), Wanted(4), Wanted(1))))
     assert cluster.cache.unplaced_seats() == ()
@@ -277,13 +217,6 @@ def test_the_eviction_of_a_pod_with_a_seat_frees_no_memory_for_a_pod_without_a_s
     assert cluster.arrive("guest-1", Wanted(2))
     assert cluster.cache.victims(MemoryRequest(2), "node-0", {"0", "guest-1"}, 0.0) == ("guest-1",)
     assert cluster.cache.victims(MemoryRequest(3), "node-0", {"0", "guest-1"}, 0.0) is None
-
-
-def test_a_pod_that_fits_in_the_memory_of_its_seat_evicts_no_pod() -> None:
-    cluster = Cluster(Stack(((8,),), (Wanted(4), Wanted(2))))
-    assert cluster.arrive("guest", Wanted(2))
-    request, seated = MemoryRequest(4), cluster.entitlement(0)
-    assert cluster.cache.victims(request, "node-0", {"guest"}, 0.0, uid="0", entitlement=seated) == ()
 
 
 def test_a_pod_of_several_devices_takes_the_seats_of_a_device_each() -> None:
