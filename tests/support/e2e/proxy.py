@@ -23,9 +23,7 @@ class Fault:
     path: str
     times: int = 1
     meanwhile: Callable[[], None] = lambda: None
-    delay_seconds: float | Callable[[str], float] = 0
-    status: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_seconds: float = 0
     body_bytes: int | None = None
 
 
@@ -97,21 +95,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.proxy.record.append(self._exchange)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         fault.meanwhile()
-        delay = fault.delay_seconds
-        self.server.proxy.closing.wait(delay(self.path) if callable(delay) else delay)
+        self.server.proxy.closing.wait(fault.delay_seconds)
         try:
-            if fault.status is not None:
-                self._refuse(fault.status, fault.headers)
-            else:
-                self._pass_on(body, fault.body_bytes)
+            self._pass_on(body, fault.body_bytes)
         except (OSError, http.client.HTTPException):
             self.close_connection = True
 
     do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _serve  # noqa: N815 (the base class's names)
-
-    def _refuse(self, status: int, headers: Mapping[str, str]) -> None:
-        self._head(status, {**headers, "Content-Length": "9"})
-        self.wfile.write(b"on order\n")
 
     def _pass_on(self, body: bytes, body_bytes: int | None) -> None:
         with closing(self.server.connect()) as upstream:
