@@ -235,12 +235,3 @@ def test_a_bound_pod_still_reports_its_status_and_is_debugged_but_not_with_a_dev
     assert CHOOSES in (patch("/ephemeralcontainers", debugger("all")) or "")
     assert patch("/ephemeralcontainers", debugger("void")) is None
     assert patch("", {"metadata": {"labels": {"is": "debugged"}}}) is None
-
-
-def test_a_pod_of_a_thousand_containers_is_judged_within_the_api_servers_limit_for_expressions(
-    cluster: ApiServer,
-) -> None:
-    limits = {f"example.com/{number}": "1" for number in range(29)}
-    containers = [container(f"c{number}", limits={**limits, GPUMEM: "3"}) for number in range(1000)]
-    answer = create(cluster, "immich", pod(*containers))
-    assert answer.refusal is None, answer.refusal[:500] if answer.refusal else ""
