@@ -111,20 +111,6 @@ def test_aws_gives_a_session_for_githubs_token(tmp_path: Path, cloud: dict[str, 
     assert "::add-mask::hush" in job.done.stdout
 
 
-def test_a_role_that_does_not_trust_the_job_is_named(tmp_path: Path, cloud: dict[str, str]) -> None:
-    job = Job(tmp_path, AWS_ROLE_ARN="arn:other", **STATE, **cloud)
-    assert job.done.returncode == 1
-    assert (
-        "::error::a session for the role in the variable AWS_ROLE_ARN (arn:other) was refused: 403" in job.done.stdout
-    )
-    assert "Traceback" not in job.done.stderr
-
-
-def test_a_job_without_the_permission_for_a_token_names_it(tmp_path: Path) -> None:
-    job = Job(tmp_path, AWS_ROLE_ARN="arn:role", **STATE)
-    assert "add `id-token: write` to the job's permissions" in job.done.stdout
-
-
 def test_long_lived_keys_are_the_second_choice(tmp_path: Path) -> None:
     job = Job(tmp_path, AWS_ACCESS_KEY_ID="a", AWS_SECRET_ACCESS_KEY="b", AWS_REGION="eu-central-1", **STATE)
     assert job.environment == {

@@ -10,7 +10,7 @@ import pytest
 from tests.support.scripts import script, system_programs
 from toolchain.installer import debian
 from toolchain.installer.errors import UnavailableError
-from toolchain.installer.tool import DebianPackages, Dependencies
+from toolchain.installer.tool import DebianPackages
 
 RECIPE = DebianPackages(packages=("browser", "fonts"), programs={"browser": "usr/lib/*/run"})
 APT = """case "$*" in
@@ -49,45 +49,11 @@ def test_the_program_finds_its_libraries_where_its_folder_is_now(machine: Path) 
     assert [*folder.glob("*.deb")] == []
 
 
-def test_openssl_reads_the_configuration_of_its_own_package(machine: Path) -> None:
-    script(
-        machine / "bin" / "dpkg",
-        f"""{DPKG}
-mkdir -p etc/ssl; touch etc/ssl/openssl.cnf
-printf '#!/bin/sh\\necho "$OPENSSL_CONF"\\n' > usr/lib/browser/run
-""",
-    )
-    folder = unpack(machine).rename(machine / "moved")
-    done = subprocess.run([folder / "browser"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{folder}/etc/ssl/openssl.cnf\n"
-
-
 def test_the_programs_own_arguments_come_before_the_users(machine: Path) -> None:
     recipe = replace(RECIPE, programs={"cc": "usr/lib/browser/run"}, arguments='--sysroot="$here" ')
     folder = unpack(machine, recipe)
     done = subprocess.run([folder / "cc", "file.c"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"--sysroot={folder} ")
-
-
-def test_a_package_alone_is_unpacked_without_its_dependencies(machine: Path) -> None:
-    script(machine / "bin" / "apt-get", """[ "${*##*download -q }" = server ] || exit 1; touch server_1.deb""")
-    recipe = DebianPackages(
-        packages=("server",), programs={"server": "usr/lib/browser/run"}, dependencies=Dependencies.NONE
-    )
-    assert (unpack(machine, recipe) / "server").readlink() == Path("usr/lib/browser/run")
-
-
-def test_a_machine_without_an_index_of_packages_gets_one_in_a_temporary_folder(machine: Path) -> None:
-    index = 'case "$*" in *Dir::State=*) state=${*#*Dir::State=}; state=${state%% *};; *) exit 100;; esac'
-    update = 'case "$*" in *update*) touch "$state/index"; exit;; esac; [ -e "$state/index" ] || exit 100'
-    script(machine / "bin" / "apt-get", f"{index}\n{update}\n{APT}")
-    assert (unpack(machine) / "browser").exists()
-
-
-def test_a_machine_without_the_packages_reports_it(machine: Path) -> None:
-    script(machine / "bin" / "apt-get", "echo 'E: Unable to locate package browser' >&2\nexit 100\n")
-    with pytest.raises(UnavailableError, match=r"apt-get has no browser: E: Unable to locate package browser"):
-        unpack(machine)
 
 
 def test_a_machine_without_apt_reports_it(machine: Path) -> None:

@@ -165,27 +165,6 @@ def test_a_second_run_does_nothing(machine: Machine, checkout: Path) -> None:
     assert (machine.folder / "uv-calls").read_text() == asked
 
 
-def test_a_second_clone_is_ready_at_once(machine: Machine) -> None:
-    machine.run(clone(machine, "first"))
-    second = clone(machine, "second")
-    code, said, _ = machine.run(second)
-    assert code == 0
-    assert machine.builds() == BUILT
-    assert said.count(": in the cache\n") == 4
-    assert (second / ".toolchain" / "bin" / "pulumi").exists()
-
-
-def test_a_changed_lock_brings_the_environment_up_to_date_and_nothing_else(machine: Machine, checkout: Path) -> None:
-    machine.run(checkout)
-    with (checkout / "requirements.lock").open("a") as lock:
-        lock.write("# changed\n")
-    code, said, _ = machine.run(checkout)
-    assert code == 0
-    assert said.splitlines()[0] == ".venv: from requirements.lock, each package proven by its hash"
-    assert (machine.folder / "uv-calls").read_text().count("pip sync") == 2
-    assert machine.builds() == BUILT
-
-
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -208,17 +187,6 @@ def test_an_interrupted_run_stops_its_build_keeps_nothing_half_and_can_be_repeat
     assert [entry for entry in machine.entries if not entry.startswith("uv-")] == ["logs"]
     (machine.folder / "started").unlink()
     assert machine.run(checkout)[0] == 0
-
-
-def test_a_killed_run_can_be_repeated(machine: Machine, checkout: Path) -> None:
-    machine.hold_builds()
-    with machine.start(checkout) as process:
-        machine.build_started()
-        process.kill()
-    machine.let_go()
-    code, _, complaint = machine.run(checkout)
-    assert (code, complaint) == (0, "")
-    assert not [entry for entry in machine.entries if "partial" in entry]
 
 
 def test_of_two_runs_at_once_one_builds_and_the_other_waits(machine: Machine, checkout: Path) -> None:
@@ -244,12 +212,6 @@ def test_without_go_and_downloads_one_message_names_the_remedy(machine: Machine,
     assert complaint.startswith("toolchain: pulumi 3.259.0 cannot be had: there is no Go to build it; install Go")
 
 
-def test_a_group_that_does_not_exist_is_named(machine: Machine, checkout: Path) -> None:
-    code, _, complaint = machine.run(checkout, "previews")
-    assert code == 2
-    assert "no group previews; there are python, preview" in complaint
-
-
 @pytest.mark.parametrize("system", ["linux", "darwin"])
 @pytest.mark.parametrize("architecture", ["amd64", "arm64"])
 def test_every_tool_is_defined_on_every_platform(system: str, architecture: str) -> None:
@@ -272,11 +234,3 @@ def test_a_program_that_cannot_be_had_fails_in_ci(machine: Machine, checkout: Pa
     code, _, complaint = machine.run(checkout, "browser", CI="true")
     assert code == 1
     assert complaint.startswith(f"toolchain: {LACKING}\nCI runs every test")
-
-
-def test_the_docs_have_an_environment_of_their_own(machine: Machine, checkout: Path) -> None:
-    shutil.copy(ROOT / "requirements-docs.lock", checkout)
-    code, _, complaint = machine.run(checkout, "docs")
-    assert (code, complaint) == (0, "")
-    assert (checkout / ".toolchain" / "docs" / "bin" / "python").exists()
-    assert not (checkout / ".venv").exists()

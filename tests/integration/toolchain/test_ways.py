@@ -2,14 +2,12 @@
 
 import hashlib
 import io
-import json
 import os
-import re
 import sysconfig
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +19,7 @@ from toolchain.installer import download, golang
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.pins import Module
 from toolchain.installer.store import Store
-from toolchain.installer.tool import ChangedModule, GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Release, Tool
 from toolchain.installer.ways import Installer
 
 NOWHERE = "http://127.0.0.1:9"  # An address at which no server listens.
@@ -175,81 +173,6 @@ def test_a_failing_build_shows_the_end_of_its_log_keeps_nothing_and_can_be_repea
     assert workshop.store.linked(tool)
 
 
-def test_a_build_that_makes_no_program_is_refused(workshop: Workshop) -> None:
-    workshop.has_go(":")
-    with pytest.raises(ToolchainError, match=r"gauge 1\.2\.3: gauge did not come out of it"):
-        workshop.install(workshop.gauge())
-
-
-def test_a_key_depends_on_pins_stamps_and_our_code_but_on_no_path(workshop: Workshop) -> None:
-    folder = workshop.module.folder
-    keys = [workshop.gauge().key, workshop.gauge("1.2.4").key, workshop.gauge(package="./gauge").key]
-    (folder / "gauge").mkdir()
-    (folder / "gauge" / "main.go").write_text("package main\n")
-    assert workshop.gauge().key == keys[0]
-    keys.append(workshop.gauge(package="./gauge").key)
-    moved = Workshop(workshop.folder / "moved")
-    moved.module.folder.parent.mkdir(parents=True)
-    folder.rename(moved.module.folder)
-    assert moved.gauge().key == keys[0]
-    for file in ("go.mod", "go.sum"):
-        with (moved.module.folder / file).open("a") as pins:
-            pins.write("// changed\n")
-        keys.append(moved.gauge().key)
-    assert len(set(keys)) == 6
-
-
-def test_a_build_finds_what_it_embeds_next_to_its_code(workshop: Workshop) -> None:
-    (workshop.folder / "cmd").mkdir()
-    (workshop.folder / "cmd" / "schema.json").write_text("{}\n")
-    show = 'for word; do case "$word" in -overlay=*) cat "${word#-overlay=}" ;; esac; done'
-    answer = f'[ "$1" = mod ] && echo \'{{"Dir": "{workshop.folder}"}}\' && exit'
-    script(workshop.folder / "bin" / "go", f"{answer}\n{show}")
-    embeds = ModuleFiles(module=workshop.module, path="example.com/stages", files={"cmd/schema.json": "schema.json"})
-    wanted = GoBuild(module=workshop.module, programs={"gauge": "."}, embeds=embeds)
-    golang.build(wanted, workshop.folder, workshop.folder / "log", os.environ["PATH"])
-    (shown,) = json.loads((workshop.folder / "log").read_text())["Replace"]
-    assert shown == str(workshop.module.folder / "schema.json")
-
-
-def test_a_build_reads_a_module_with_its_changes(workshop: Workshop) -> None:
-    module, kinds = workshop.folder / "stages", Path("go", "kinds.go")
-    (module / "go").mkdir(parents=True)
-    (module / "go.mod").write_text("module stages\n")
-    (module / kinds).write_text('import (\n\tone "stages/one"\n)\nvar res one.Pod\nvar res two.Job\n')
-    files = ModuleFiles(module=workshop.module, path="example.com/stages", files={"go.mod": "go.mod", "go": "go"})
-    answer = f'[ "$1" = mod ] && echo \'{{"Dir": "{module}"}}\' && exit'
-    find = 'for word; do case "$word" in -modfile=*) file=${word#-modfile=} ;; esac; done'
-    read = f'folder=${{file%/*}}\ncat "$file" "$folder/go.sum" "$folder/changed/go.mod" "$folder/changed/{kinds}"'
-    script(workshop.folder / "bin" / "go", f"{answer}\n{find}\n{read}")
-    changes = {r'^\tone ".*"\n': "", r"var res \w+\.\w+": "var res any"}
-    changed = ChangedModule(files=files, file=str(kinds), changes=changes)
-    wanted = GoBuild(module=workshop.module, programs={"gauge": "."}, changed=changed)
-    golang.build(wanted, workshop.folder, workshop.folder / "log", os.environ["PATH"])
-    found = re.sub(r'=> "\S+/changed"', "=> changed", (workshop.folder / "log").read_text())
-    go_mod, go_sum = ((workshop.module.folder / name).read_text() for name in ("go.mod", "go.sum"))
-    replaced = "\nreplace example.com/stages => changed\n"
-    assert found == f"{go_mod}{replaced}{go_sum}module stages\nimport (\n)\nvar res any\nvar res any\n"
-
-
-def test_files_of_a_module_are_copied_with_their_modes(workshop: Workshop) -> None:
-    module = workshop.folder / "stages"
-    for name, content in {"charts/demo/templates/a.yaml": "kind: A\n", "bin/shim": "#!/bin/sh\n"}.items():
-        (module / name).parent.mkdir(parents=True)
-        (module / name).write_text(content)
-    answer = f'[ "$*" = "mod download -json example.com/stages@v1.0.0" ] && echo \'{{"Dir": "{module}"}}\''
-    script(workshop.folder / "bin" / "go", answer)
-    assert workshop.copy(**{"charts/demo": "", "bin/shim": "shim"}) == {"shim": 0o755, "templates/a.yaml": 0o644}
-
-
-def test_without_go_a_tool_that_only_tests_need_is_named_with_its_tests(workshop: Workshop) -> None:
-    tool = replace(workshop.gauge(), skipped="what the gauge measures")
-    (said,) = Installer(workshop.store).install([tool])
-    assert said.startswith("without gauge (there is no Go to build it")
-    assert said.endswith("these tests are skipped: what the gauge measures")
-    assert not workshop.store.linked(tool)
-
-
 PIP = """import sys
 from pathlib import Path
 program = Path(sys.argv[sys.argv.index("--target") + 1], "bin", "gauge")
@@ -277,12 +200,6 @@ def test_a_python_without_ensurepip_gets_pip_from_debians_package(
     tool = wheel(workshop)
     assert (workshop.store.shelf / "bin" / "gauge").read_text() == "wheel"
     assert [file.name for file in workshop.store.entry(tool).iterdir()] == ["gauge"]
-
-
-def test_a_python_without_any_pip_is_named(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_ensurepip(workshop, monkeypatch)
-    with pytest.raises(ToolchainError, match=r"python\S* has no ensurepip, and this machine has no apt-get"):
-        workshop.install(wheel(workshop))
 
 
 def without_ensurepip(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
