@@ -16,7 +16,7 @@ from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
 from gpumem.who import Filter, check, who
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided
+from tenancy.devices.placement import Bin, Impossible, Item, Placement
 from tenancy.devices.plan import Shape, absent_seats, taken_seats
 from tenancy.devices.spread import place_on_nodes
 from tenancy.ledger import Ledger, Seat
@@ -103,7 +103,7 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
     return Without(
         node=node,
         pool=mine.pool,
-        fits=None if isinstance(outcome, Undecided) else isinstance(outcome, Placement),
+        fits=None if outcome is None else isinstance(outcome, Placement),
         why_not=_why_not(outcome, mine.pool, others),
         moves=tuple(
             Move(
@@ -121,7 +121,7 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
     )
 
 
-def _why_not(outcome: Placement | Impossible | Undecided, pool: str, others: Sequence[NodeRow | WholeRow]) -> str:
+def _why_not(outcome: Placement | Impossible | None, pool: str, others: Sequence[NodeRow | WholeRow]) -> str:
     if not isinstance(outcome, Impossible):
         return ""
     return outcome.reason if others else f"{pool} has no other node that takes pods"
@@ -148,10 +148,10 @@ def _tenant(seat: Seat) -> str:
     return seat.tenant
 
 
-def _without_room(pool: str, outcome: Placement | Impossible | Undecided, absent: Sequence[Item]) -> str:
+def _without_room(pool: str, outcome: Placement | Impossible | None, absent: Sequence[Item]) -> str:
     """Returns a sentence about absent seats that do not fit next to the moved pods."""
     names = ", ".join(f"{item.name}, {item.amount} MiB" for item in dict.fromkeys(absent))
-    if isinstance(outcome, Undecided):
+    if outcome is None:
         return f"{pool}: not known if these absent seats fit next to the moved pods: {names}"
     return f"{pool}: not all of these absent seats fit next to the moved pods: {names}"
 
@@ -171,7 +171,7 @@ def _devices(row: NodeRow | WholeRow) -> list[Bin]:
     return [Bin(f"{row.node}, gpu {device.index}", device.room_mib) for device in row.devices]
 
 
-def _targets(outcome: Placement | Impossible | Undecided) -> dict[str, list[str]]:
+def _targets(outcome: Placement | Impossible | None) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for device, items in outcome.assignments if isinstance(outcome, Placement) else ():
         for item in items:

@@ -49,16 +49,16 @@ def overdrawn(ledger: Ledger) -> Iterator[str]:
         above = [each for each in found if each.most > sum(supply.get(name, 0) for name in each.clusters)]
         for each in above:
             what = f"ClusterQueue {each.queue}: may hand out {each.most} {resource} (nominal and borrowed)"
-            yield _too_many(what, each.clusters, supply, resource)
+            yield _too_many(what, each.clusters, supply)
         short = () if above else _Flow(supply).short_of(found)
         if short:
             names = ", ".join(sorted(each.queue for each in short))
             reached = sorted({name for each in short for name in each.clusters})
             what = f"ClusterQueues {names}: hand out {sum(each.nominal for each in short)} {resource} together"
-            yield _too_many(what, reached, supply, resource)
+            yield _too_many(what, reached, supply)
 
 
-def _too_many(what: str, clusters: Sequence[str], supply: Mapping[str, int], resource: str) -> str:
+def _too_many(what: str, clusters: Sequence[str], supply: Mapping[str, int]) -> str:
     total = sum(supply.get(name, 0) for name in clusters)
     each = ", ".join(f"{name} {supply.get(name, 0)}" for name in clusters)
     keys = " or ".join(f"queues.clusters.{name}.promises" for name in clusters)

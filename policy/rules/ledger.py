@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from policy.finding import Finding, judge_each
+from policy.finding import Finding, first_items, judge_each
 from policy.graph import Graph
 from policy.objects import Object
 from policy.rule import Example, an_object, rule
@@ -139,27 +139,21 @@ def placement(graph: Graph) -> Iterator[Finding]:
         alike = AlikeNodes(nodes=pool.nodes, device_count=pool.device_count, device_mib=pool.device_mib)
         if fits_on_separate_nodes(requests, alike):
             continue
-        if requests.total() > _MOST_PLACED:
-            yield _finding(
-                graph,
-                f"{pool.name}: cannot be proven: {requests.total()} seats on {pool.gpus} devices: the tightest device "
-                f"for each in turn is not enough, and orders are tried for {_MOST_PLACED} at most; leave more headroom "
-                f"in pools.{pool.name}",
-            )
-            continue
-        items = [Item(seat.name, seat.gpumem_mib, seat.devices_per_pod) for seat in seats for _ in range(seat.replicas)]
-        outcome = place_on_nodes(items, alike.needed(items))
+        outcome: Placement | Impossible | None = None
+        if requests.total() <= _MOST_PLACED:
+            items = [Item(s.name, s.gpumem_mib, s.devices_per_pod) for s in seats for _ in range(s.replicas)]
+            outcome = place_on_nodes(items, alike.needed(items))
         if isinstance(outcome, Impossible):
             yield _finding(
                 graph,
                 f"{pool.name}: the seats do not fit on {pool.gpus} devices of {pool.device_mib} MiB: "
                 f"{_counted(outcome.items)}: {outcome.reason}; lower one of these budgets or raise pools.{pool.name}",
             )
-        elif not isinstance(outcome, Placement):
+        elif outcome is None:
             yield _finding(
                 graph,
-                f"{pool.name}: cannot be proven: {len(items)} seats on {pool.gpus} devices: no placement found in "
-                f"{outcome.steps} steps, and no contradiction; leave more headroom in pools.{pool.name}",
+                f"{pool.name}: cannot be proven: {requests.total()} seats on {pool.gpus} devices: no placement found, "
+                f"and no contradiction; leave more headroom in pools.{pool.name}",
             )
 
 
@@ -171,9 +165,7 @@ def _counted(items: Sequence[Item]) -> str:
     """Formats the first items with their sizes. For one item and three equal items, the text is `llama-swap 7000,
     frigate 2000 x 3`."""
     counts = Counter(items)
-    shown = [f"{i.name} {i.amount}{f' x {n}' if n > 1 else ''}" for i, n in list(counts.items())[:_MOST_NAMED]]
-    more = len(counts) - len(shown)
-    return ", ".join([*shown, f"and {more} more"] if more else shown)
+    return first_items([f"{i.name} {i.amount}{f' x {n}' if n > 1 else ''}" for i, n in counts.items()], _MOST_NAMED)
 
 
 @rule("seat-size", Example("residents.big.gpumem_mib", 14100, 100, given=_TWO_DEVICES | {"residents.big": _BIG}))

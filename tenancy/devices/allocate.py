@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tenancy.names import Names
-from tenancy.workload import Manifest, pod_request
-
 
 class Scoring(StrEnum):
     """The rule that chooses one of several devices with enough free memory."""
@@ -37,15 +34,6 @@ class MemoryRequest:
         if count < 1 or total_mib % count:
             raise ValueError(f"{total_mib} MiB cannot be shared out in equal parts to {count} devices")
         return MemoryRequest(total_mib // count, count, cpu_milli)
-
-    @staticmethod
-    def of_pod(spec: Manifest, names: Names) -> "MemoryRequest | None":
-        """Returns the pod's request as kube-scheduler counts it, or None if the pod requests no GPU memory.
-
-        Raises QuantityError and ShapeError, and the ValueError of `of`.
-        """
-        total, count = pod_request(spec, names.gpumem), pod_request(spec, names.gpu_count)
-        return MemoryRequest.of(total, count or 1, pod_request(spec, "cpu", per_unit=1000)) if total else None
 
     @property
     def total_mib(self) -> int:

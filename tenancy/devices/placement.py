@@ -58,13 +58,6 @@ class Impossible:
     reason: str
 
 
-@dataclass(frozen=True)
-class Undecided:
-    """The result of a search that used all its steps. It is possible that a placement exists."""
-
-    steps: int
-
-
 class OutOfStepsError(Exception):
     """Raised when a search has used all its steps."""
 
@@ -119,11 +112,11 @@ def _count(free: dict[int, int], spaces: list[int], space: int, change: int) -> 
             del spaces[at]
 
 
-def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | Undecided:
+def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | None:
     """Places every item on one device so that no device holds more than its MiB.
 
     If a placement is impossible, returns the smallest set of items that was proved not to fit. If the steps are not
-    enough, returns Undecided.
+    enough, returns None: a placement may exist.
     """
     ordered = sorted(items, key=lambda item: (-item.mib, item.name))
     sizes = [device.mib for device in devices]
@@ -132,7 +125,7 @@ def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) 
     try:
         choices = _choices(ordered, sizes, budget) if crowd is None else None
     except OutOfStepsError:
-        return Undecided(steps)
+        return None
     if choices is not None:
         return _replay(ordered, devices, choices)
     smallest = _minimal(crowd or ordered, sizes, StepsLeft(steps // 10))

@@ -19,7 +19,6 @@ from tenancy.devices.placement import (
     OutOfStepsError,
     Placement,
     StepsLeft,
-    Undecided,
     fits,
     fits_on_equal_devices,
     place,
@@ -82,10 +81,10 @@ def fits_on_separate_nodes(requests: _Requests, alike: AlikeNodes) -> bool:
 
 def place_on_nodes(
     items: Sequence[Item], nodes: Sequence[Sequence[Bin]], *, steps: int = STEPS
-) -> Placement | Impossible | Undecided:
+) -> Placement | Impossible | None:
     """Returns a placement in which each device holds at most its MiB, or a proof that no placement exists.
 
-    Returns Undecided if the search ends before it finds either.
+    Returns None if the search ends before it finds either.
     """
     devices = [device for node in nodes for device in node]
     several, alone, parts = _split(items)
@@ -99,7 +98,7 @@ def place_on_nodes(
     try:
         ways = _Search(several, alone, nodes, StepsLeft(steps)).run()
     except OutOfStepsError:
-        return Undecided(steps)
+        return None
     if ways is None:
         reason = "no arrangement puts each pod on different devices of one node; all were tried"
         return Impossible((*several, *alone), reason)
@@ -203,7 +202,7 @@ def _chosen(alike: Sequence[Sequence[int]], devices: int) -> Iterator[tuple[int,
 
 def _placed(
     several: Sequence[Item], alone: Sequence[Item], nodes: Sequence[Sequence[Bin]], ways: Sequence[_Way], steps: int
-) -> Placement | Undecided:
+) -> Placement | None:
     held: dict[tuple[int, int], tuple[Item, ...]] = {}
     for item, way in zip(several, ways, strict=True):
         for index in way.devices:
@@ -213,7 +212,7 @@ def _placed(
     left = [replace(d, mib=d.mib - sum(item.mib for item in on)) for d, on in zip(devices, first, strict=True)]
     rest = place(alone, left, steps=steps)
     if not isinstance(rest, Placement):
-        return Undecided(steps)
+        return None
     both = zip(devices, first, rest.assignments, strict=True)
     return Placement(tuple((device, (*shared, *others)) for device, shared, (_, others) in both))
 

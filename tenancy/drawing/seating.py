@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tenancy.devices.placement import Bin, Impossible, Item, Placement, Undecided
+from tenancy.devices.placement import Bin, Impossible, Item, Placement
 from tenancy.devices.spread import AlikeNodes, place_on_nodes
 from tenancy.drawing.text import listed
 from tenancy.ledger import Ledger, Pool
@@ -62,10 +62,10 @@ def _alike(devices: Iterable[Seats], pool: Pool) -> tuple[tuple[Seats, int], ...
     return tuple((held, count) for held, count in ordered if count)
 
 
-def _remark(outcome: Impossible | Undecided) -> str:
+def _remark(outcome: Impossible | None) -> str:
     if isinstance(outcome, Impossible):
         return f"no seating: {counted(outcome.items)}: {outcome.reason}"
-    return f"no seating found in {outcome.steps} steps; the policy pack looks longer"
+    return "no seating found; the policy pack looks longer"
 
 
 def _crammed(items: Sequence[Item], nodes: Sequence[Sequence[Bin]]) -> tuple[list[Seats], Seats]:

@@ -119,12 +119,12 @@ def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
     )
 
 
-def interval(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def interval(hits: int, trials: int) -> tuple[float, float]:
     """Returns the bounds for the probability of an event that happened in `hits` of `trials` cases.
 
-    Source: The source is Clopper and Pearson, Biometrika 26 (1934).
+    The source is Clopper and Pearson, Biometrika 26 (1934).
     """
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low = 0.0 if hits == 0 else _crossing(lambda p: 1 - _at_most(hits - 1, trials, p), tail)
     high = 1.0 if hits == trials else _crossing(lambda p: 1 - _at_most(hits, trials, p), 1 - tail)
     return low, high

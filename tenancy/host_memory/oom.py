@@ -1,4 +1,4 @@
-"""Computes which pod the kernel or the kubelet ends first if a node runs out of host memory.
+"""Computes which pod the kubelet evicts first, and the oom_score_adj by which the kernel chooses a process.
 
 Amounts are whole MiB, or exact fractions of a MiB. This module computes with host memory, not with GPU memory.
 """
@@ -30,19 +30,7 @@ class PodState:
     name: str
     resident_mib: Mib | None
     request_mib: Mib = 0
-    oom_score_adj: int = 0
     priority: int = 0
-
-
-def badness_pages(resident_mib: Mib, oom_score_adj: int, total_mib: int) -> int:
-    """Returns the score that the kernel gives a process, in pages of 4 KiB.
-
-    `total_mib` is the node's host memory, or the limit of the control group that has run out of memory.
-
-    The source is oom_badness in mm/oom_kill.c. `resident_mib` is the sum of the process's resident memory, swapped
-    memory and page tables. The kernel divides `total_mib` by 1000 before it multiplies.
-    """
-    return int(resident_mib * PAGES_PER_MIB) + oom_score_adj * _pages_per_adj(total_mib)
 
 
 def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST_EFFORT_ADJ) -> int:
@@ -52,7 +40,7 @@ def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST
     is at least -999, because the kernel never chooses a process with -1000. In less than 4 MiB, no oom_score_adj
     changes a score, and the result is -999.
     """
-    pages = _pages_per_adj(total_mib)
+    pages = total_mib * PAGES_PER_MIB // 1000
     return max(victim_adj - limit_mib * PAGES_PER_MIB // pages - 1, _LOWEST_ADJ) if pages else _LOWEST_ADJ
 
 
@@ -76,10 +64,6 @@ def burstable_oom_score_adj(request: int, memory: int) -> int:
     `request` and `memory` are amounts in the same unit.
     """
     return min(max(BEST_EFFORT_ADJ - 1000 * request // memory, _BURSTABLE_LEAST), _BURSTABLE_MOST)
-
-
-def _pages_per_adj(total_mib: int) -> int:
-    return total_mib * PAGES_PER_MIB // 1000
 
 
 def _eviction_key(state: PodState) -> tuple[bool, bool, int, Mib]:

@@ -7,23 +7,23 @@ from tenancy.host_memory.history import MINUTE, JointUse, Probability
 from tenancy.host_memory.pool import HostMemoryPool
 
 _FILLS = "█▓▒░▚▞"
-_ROWS = 12
+_ROWS, _WIDTH = 12, 100
 _GUTTER = 9  # the width of the scale: " 61.0Gi "
 
 
-def host_memory_report(pool: HostMemoryPool, joint: JointUse, *, width: int = 100) -> str:
-    """Returns the report as text with `width` columns.
+def host_memory_report(pool: HostMemoryPool, joint: JointUse) -> str:
+    """Returns the report as text.
 
     A line that begins with `!` has a measurement that contradicts a declaration.
     """
-    return "\n".join(_lines(pool, joint, width)) + "\n"
+    return "\n".join(_lines(pool, joint)) + "\n"
 
 
-def _lines(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
+def _lines(pool: HostMemoryPool, joint: JointUse) -> Iterator[str]:
     first, last = min(joint.minutes), max(joint.minutes)
     yield f"{pool.name}: {len(joint.minutes)} minutes of all workloads, {_date(first)} to {_date(last)}"
     yield ""
-    yield from _drawing(pool, joint, width)
+    yield from _drawing(pool, joint)
     yield ""
     yield f"{'MiB':24}{'usual':>8}{'declared':>10}{'most':>9}{'declared':>10}"
     for use in joint.uses:
@@ -47,13 +47,13 @@ def _probability(found: Probability) -> str:
     return f"{found.hits} of {found.hours} hours; 95% interval {found.low:.2%} to {found.high:.2%}"
 
 
-def _drawing(pool: HostMemoryPool, joint: JointUse, width: int) -> Iterator[str]:
+def _drawing(pool: HostMemoryPool, joint: JointUse) -> Iterator[str]:
     """Draws the use over time. Each column of the drawing stands for a span of time, and shows the minute with the
     largest sum.
 
     A horizontal line of the drawing shows the memory that the pods can use together.
     """
-    columns = _columns(joint, width - _GUTTER)
+    columns = _columns(joint, _WIDTH - _GUTTER)
     top = max(pool.pods_mib, *(sum(column) for column in columns))
     line = round(pool.pods_mib / top * _ROWS) - 1
     for row in reversed(range(_ROWS)):

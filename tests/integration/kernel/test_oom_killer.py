@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tenancy.host_memory.oom import PodState, badness_pages, guarded_oom_score_adj
+from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.integration.kernel import squeeze
-from tests.support.oom_killer import kernel_victim
+from tests.support.oom_killer import Process, badness_pages, kernel_victim
 
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Squeezed:
-    states: list[PodState]
+    states: list[Process]
     killed: int
 
 
@@ -68,8 +68,8 @@ def run(group: Path, *members: Member) -> Any:
     return json.loads(subprocess.run(program, capture_output=True, check=True, timeout=60).stdout)
 
 
-def state(position: int, mib: Fraction, adj: int) -> PodState:
-    return PodState(name=str(position), resident_mib=mib, request_mib=0, oom_score_adj=adj)
+def state(position: int, mib: Fraction, adj: int) -> Process:
+    return Process(name=str(position), resident_mib=mib, oom_score_adj=adj)
 
 
 def generated() -> Iterator[list[Member]]:

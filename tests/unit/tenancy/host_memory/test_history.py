@@ -105,10 +105,10 @@ def test_the_interval_holds_what_was_seen(trials: int, data: st.DataObject) -> N
 
 
 def test_the_report_draws_the_peak_under_what_the_pods_have() -> None:
-    text = host_memory_report(POOL, joint({700: 20_000}, {700: 6500}), width=80)
+    text = host_memory_report(POOL, joint({700: 20_000}, {700: 6500}))
     lines = text.splitlines()
     assert lines[0] == "node-4: 1440 minutes of all workloads, 1970-01-01 00:00 to 1970-01-01 23:59"
-    assert all(len(line) <= 80 for line in lines[:21])
+    assert all(len(line) <= 100 for line in lines[:21])
     assert "─" in lines[2]
     assert sum("█" in line for line in lines[2:14]) == 4
     assert "! memory_pools.node-4.workloads.clickhouse.peak_mib: held 6500 MiB, declared 6000" in lines

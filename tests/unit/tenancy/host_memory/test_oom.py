@@ -4,31 +4,34 @@ from hypothesis import strategies as st
 
 from tenancy.host_memory.oom import (
     PodState,
-    badness_pages,
     burstable_oom_score_adj,
     eviction_order,
     guarded_oom_score_adj,
 )
-from tests.support.oom_killer import kernel_victim
+from tests.support.oom_killer import Process, badness_pages, kernel_victim
 
 NODE_4 = 62_464
 TOTALS = st.integers(min_value=64, max_value=2**22)
 
 
-def state(name: str, resident: int | None, adj: int = 0, request: int = 0, priority: int = 0) -> PodState:
-    return PodState(name=name, resident_mib=resident, request_mib=request, oom_score_adj=adj, priority=priority)
+def state(name: str, resident: int | None, request: int = 0, priority: int = 0) -> PodState:
+    return PodState(name=name, resident_mib=resident, request_mib=request, priority=priority)
+
+
+def process(name: str, resident: int, adj: int = 0) -> Process:
+    return Process(name=name, resident_mib=resident, oom_score_adj=adj)
 
 
 def test_at_its_peak_the_kernel_kills_what_record_0001_protects() -> None:
-    inference = state("inference", 20_480, burstable_oom_score_adj(8192, NODE_4), 8192, priority=100_000)
-    microvm = state("microvm", 512, 1000, priority=-1000)
-    assert kernel_victim([inference, microvm], NODE_4) == inference
-    assert eviction_order([inference, microvm]) == [[microvm], [inference]]
+    inference = process("inference", 20_480, burstable_oom_score_adj(8192, NODE_4))
+    assert kernel_victim([inference, process("microvm", 512, 1000)], NODE_4) == inference
+    evicted = state("microvm", 512, priority=-1000)
+    assert eviction_order([state("inference", 20_480, 8192, priority=100_000), evicted])[0] == [evicted]
 
 
 def test_with_the_guard_the_kernel_kills_the_microvm_even_at_the_limit() -> None:
-    inference = state("inference", 32_768, guarded_oom_score_adj(32_768, NODE_4), 8192)
-    microvm = state("microvm", 1, 1000)
+    inference = process("inference", 32_768, guarded_oom_score_adj(32_768, NODE_4))
+    microvm = process("microvm", 1, 1000)
     assert kernel_victim([inference, microvm], NODE_4) == microvm
 
 
@@ -56,11 +59,6 @@ def test_what_a_guard_computes_for_a_part_of_the_memory_holds_for_the_whole(part
     adj = guarded_oom_score_adj(limit_mib, part_mib)
     total_mib = part_mib + more_mib
     assert badness_pages(limit_mib, adj, total_mib) <= badness_pages(0, 1000, total_mib)
-
-
-def test_of_two_alike_nobody_can_tell() -> None:
-    assert kernel_victim([state("a", 5), state("b", 5)], NODE_4) is None
-    assert kernel_victim([], NODE_4) is None
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from tenancy.host_memory.oom import (
     BEST_EFFORT_ADJ,
     PodState,
-    badness_pages,
     burstable_oom_score_adj,
     eviction_order,
 )
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.host_memory.proof import all_at_peak, bursts, outranked, requested_mib, victims
 from tests.support.memory_pools import INFERENCE, MICROVM, NODE_4
+from tests.support.oom_killer import badness_pages
 
 PRIORITIES = {"homelab-critical": 100_000, "homelab-disposable": -1000}
 SIZES = st.integers(min_value=1, max_value=60_000)
