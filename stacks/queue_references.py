@@ -8,7 +8,6 @@ from stacks.paths import at, values_at
 from stacks.problems import dotted, key, nearest, shown_value
 from tenancy.frameworks import FrameworkName
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
-from tenancy.quantity import QuantityError, whole
 
 _HELD_BACK = f", and with {FrameworkName.POD} in queues.frameworks Kueue holds back all its pods"
 
@@ -17,7 +16,6 @@ def problems(raw: Mapping[str, Any]) -> Iterator[str]:
     """Yields an error message for each problem."""
     yield from _beside_a_queue(raw)
     yield from _uncounted(raw)
-    yield from _borrowed_from_nobody(raw)
     yield from _unshared(raw)
     yield from _two_kueues(raw)
     yield from _unknown_checks(raw)
@@ -64,55 +62,6 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
                 f"{key('kueue', 'exclude_resource_prefixes')}: queues would not count {', '.join(hit)}; "
                 f"write [{', '.join(map(str, rest))}]{shown_value(prefix)}"
             )
-
-
-def _borrowed_from_nobody(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports a queue if its borrowing limit for gpumem is too high.
-
-    A queue can borrow at most the quota that other queues and the cohorts above lend. For other resources than gpumem,
-    the borrowing limit may be higher, because queues of other stacks can be in the cohort.
-    """
-    queues, cohorts = at(raw, "queues.cluster_queues"), at(raw, "queues.cohorts")
-    roots = {name: _root(cohorts, queue.get("cohort")) for name, queue in queues.items() if isinstance(queue, Mapping)}
-    for (*_, queue, _, flavor, resource), quota in values_at(raw, "queues.cluster_queues.*.quotas.*.*"):
-        cohort = queues[queue].get("cohort")
-        borrowing = _whole(quota.get("borrowing_limit")) if isinstance(quota, Mapping) else None
-        if not isinstance(cohort, str) or borrowing is None:
-            continue
-        if not str(resource).endswith((GPUMEM_SUFFIX, GPU_COUNT_SUFFIX)):
-            continue
-        others = [queues[name] for name, root in roots.items() if name != queue and root == roots[queue]]
-        others += [each for name, each in cohorts.items() if _root(cohorts, name) == roots[queue]]
-        lent = sum(_lent(at(at(other, "quotas"), flavor).get(resource)) for other in others)
-        if borrowing > lent:
-            where = key("queues", "cluster_queues", queue, "quotas", flavor, resource, "borrowing_limit")
-            yield f"{where}: must be at most {lent}, which the others of cohort {cohort} lend{shown_value(borrowing)}"
-
-
-def _root(cohorts: Mapping[str, Any], cohort: object) -> object:
-    """Returns the cohort at the top of the tree.
-
-    If the cohorts form a circle, no cohort is at the top, and Kueue reports an error.
-    """
-    seen: list[object] = []
-    while isinstance(cohort, str) and cohort not in seen:
-        seen.append(cohort)
-        cohort = at(cohorts, cohort).get("parent_name") if isinstance(cohorts.get(cohort), Mapping) else None
-    return seen[-1] if seen else None
-
-
-def _lent(quota: Any) -> int:
-    if not isinstance(quota, Mapping):
-        return 0
-    limit = quota.get("lending_limit")
-    return _whole(quota.get("nominal") if limit is None else limit) or 0
-
-
-def _whole(amount: object) -> int | None:
-    try:
-        return None if amount is None else whole(amount)
-    except QuantityError:
-        return None  # the check of the settings refuses the amount
 
 
 def _unknown_checks(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -20,7 +20,7 @@ GPUS = f"{GPU} (nominal and borrowed)"
 def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
     """Yields the rule id and the message of each contradiction.
 
-    Ignores borrowed quota, because the settings already check borrowing.
+    Ignores borrowed quota, because Kueue lends only what other queues do not use.
     """
     own = replace(ledger, quotas=tuple(replace(quota, borrowing=0) for quota in ledger.quotas))
     for rule, lines in {

@@ -293,32 +293,3 @@ def test_a_prefix_by_which_queues_count_no_gpus_is_refused(prefix: str, resource
     assert refusal(put("kueue exclude_resource_prefixes", ["cpu", prefix])) == [
         f"gpu-tenancy:kueue.exclude_resource_prefixes: queues would not count {resources}; write [cpu] (got {prefix!r})"
     ]
-
-
-def cohort(config: Raw, *, lends: dict[str, int], borrows: int, resource: str = "nvidia.com/gpu") -> None:
-    queues = config["queues"]["cluster_queues"]
-    config["pools"]["batch"]["device_count"] = 3
-    config["queues"]["local_queues"]["team-b-gpu"]["cluster_queue"] = "other"
-    queues["other"] = {"cohort": "gpus", "quotas": {"gpu-any": {resource: {"nominal": 2, **lends}}}}
-    queues["gpu-cq"] = {"cohort": "gpus", "quotas": {"gpu-any": {resource: {"nominal": 1, "borrowing_limit": borrows}}}}
-
-
-QUOTA = "gpu-tenancy:queues.cluster_queues.gpu-cq.quotas.gpu-any"
-
-
-@pytest.mark.parametrize(("lends", "most"), [({}, 2), ({"lending_limit": 1}, 1), ({"lending_limit": 0}, 0)])
-@pytest.mark.parametrize("resource", ["viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"])
-def test_nobody_borrows_more_gpumem_than_the_others_of_its_cohort_lend(
-    lends: dict[str, int], most: int, resource: str
-) -> None:
-    def lines(borrows: int, resource: str = resource) -> list[str]:
-        found = refusal(lambda config: cohort(config, lends=lends, borrows=borrows, resource=resource))
-        return [line for line in found if "cohort gpus" in line]
-
-    assert lines(most) == []
-    # A queue of another stack can lend this resource.
-    assert lines(most + 1, "nvidia.com/gpu") == []
-    assert lines(most + 1) == [
-        f"{QUOTA}.{resource}.borrowing_limit: must be at most {most}, which the others of cohort gpus lend "
-        f"(got {most + 1})"
-    ]
