@@ -13,7 +13,6 @@ from types import FrameType
 from typing import IO
 
 from stacks.engine import Engine
-from stacks.preview import debug
 from stacks.preview.events import Events, read
 from stacks.preview.report import PreviewOutcome
 
@@ -53,7 +52,7 @@ def preview_displayed(engine: Engine, flags: Sequence[str]) -> PreviewOutcome:
         log = Path(folder) / "events"
         log.touch()
         command = [*_command(engine, "preview", flags), "--suppress-progress", "--event-log", str(log)]
-        ended = _run(engine, command, {"PULUMI_DEBUG_COMMANDS": "true", **debug.debug_environment(flags)})
+        ended = _run(engine, command, {"PULUMI_DEBUG_COMMANDS": "true"})
         with log.open(encoding="utf-8", errors="replace") as lines:
             return replace(ended, events=read(lines), displayed=True)
 
