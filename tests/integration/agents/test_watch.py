@@ -37,8 +37,6 @@ def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
 
 
 def test_another_thread_stops_a_watch_that_is_being_read(served: ServedOverTls) -> None:
-    began = time.monotonic()
-    with watched(served) as events:
+    with watched(served, seconds=3600) as events:
         threading.Timer(0.1, events.stop).start()
         assert list(events) == []
-    assert time.monotonic() - began < 10
