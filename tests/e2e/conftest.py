@@ -11,7 +11,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.e2e import state
-from tests.support.e2e.rollout import Rollout, eventually
+from tests.support.e2e.rollout import Rollout, becomes
 from tests.support.paths import ROOT
 from tests.support.workspace import workspace
 from toolchain.cluster import cluster, node, paths
@@ -104,11 +104,11 @@ def real_cluster(
 
 @pytest.fixture(scope="session")
 def stack(real_cluster: HeldCluster, tmp_path_factory: pytest.TempPathFactory) -> Rollout:
-    def is_empty() -> bool:
+    def of_others() -> set[str]:
         found = (real_cluster.api.get("/api/v1/namespaces") or {})["items"]
-        return {each["metadata"]["name"] for each in found} <= OWN
+        return {each["metadata"]["name"] for each in found} - OWN
 
-    eventually(is_empty, "the namespaces of other tests are gone")
+    becomes(of_others, set(), "the namespaces of other tests are gone")
     rollout = Rollout(real_cluster, workspace(tmp_path_factory.mktemp("prod")))
     rollout.init()
     return rollout

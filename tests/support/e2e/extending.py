@@ -284,7 +284,7 @@ class Bench:
         self.pods.remove(pod)
         for process in pod.processes.values():
             process.kill()
-            process.wait(30)
+            process.wait(120)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class SchedulerPod:
 
     def kill(self, part: str, how: signal.Signals = signal.SIGKILL) -> None:
         self.processes[part].send_signal(how)
-        self.processes[part].wait(30)
+        self.processes[part].wait(120)
 
     def get(self, path: str) -> tuple[int, str]:
         try:
