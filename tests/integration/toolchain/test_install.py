@@ -59,6 +59,7 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def run(self, checkout: Path, *groups: str, **env: str) -> tuple[int, str, str]:
@@ -179,7 +180,7 @@ def test_an_interrupted_run_stops_its_build_keeps_nothing_half_and_can_be_repeat
     machine.hold_builds()
     with machine.start(checkout) as process:
         build = machine.build_started()
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
     assert complaint == "\ntoolchain: interrupted; what was finished is kept, run it again to go on\n"
