@@ -104,7 +104,7 @@ def _show_the_day(folder: Path) -> None:
             for number, step in enumerate(steps, 1):
                 print(f"\n{number} of {len(steps)}: {step.cause}", flush=True)
                 _show(step, stage, kubectl)
-        _say("\nThe cluster ends.")
+        _say("The cluster ends.")
 
 
 def _show(step: Step, stage: Stage, kubectl: Kubectl) -> None:
