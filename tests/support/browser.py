@@ -2,7 +2,6 @@
 open pages at a given width, and read them.
 """
 
-import base64
 import json
 import os
 import shutil
@@ -59,9 +58,6 @@ class Browser:
         if "exceptionDetails" in done:
             raise RuntimeError(f"{expression}: {done['exceptionDetails']}")
         return done["result"].get("value")
-
-    def screenshot(self, file: Path) -> None:
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
