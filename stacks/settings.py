@@ -138,20 +138,21 @@ class StackSettings(Spec):
         default_factory=dict, description="Nodes on which pods are promised more host memory than the nodes have."
     )
 
-    def enforces(self, part: AdmissionSpec | WatchdogSpec | GateSpec | TenantSpec | None = None) -> bool:
+    def enforces(self, part: AdmissionSpec | TenantSpec | None = None) -> bool:
         """Returns True if the part enforces, by its own mode or by the mode of the stack."""
         own = part.mode if part is not None else None
         return (own or self.mode) is Mode.ENFORCE
 
     def acting(self, agent: Acting) -> Acting:
-        """Returns the agent's Spec. If the agent is in the mode observe, `armed` is False in the returned Spec."""
-        return agent.model_copy(update={"armed": agent.armed and self.enforces(agent)})
+        """Returns the agent's Spec. If the stack is in the mode observe, `armed` is False in the returned Spec."""
+        return agent.model_copy(update={"armed": agent.armed and self.enforces()})
 
     @property
     def observes(self) -> tuple[str, ...]:
         """Returns the names of the keys of all parts in the mode observe."""
-        parts = {"admission": self.admission, "watchdog": self.watchdog, "gate": self.gate}
-        found = [name for name, part in parts.items() if part is not None and not self.enforces(part)]
+        found = ["admission"] if self.admission is not None and not self.enforces(self.admission) else []
+        agents = {"watchdog": self.watchdog, "gate": self.gate}
+        found += [name for name, agent in agents.items() if agent is not None and not self.enforces()]
         tenants = [f"tenants.{name}" for name, tenant in self.tenants.items() if not self.enforces(tenant)]
         every = ["tenants"] if tenants and len(tenants) == len(self.tenants) else sorted(tenants)
         return (*found, *every, *(["memory_pools"] if self.memory_pools and not self.enforces() else []))

@@ -17,7 +17,6 @@ from components.base.spec import Count, DnsLabel, HttpUrl, Mib, PoolKey, Seconds
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.choices import Mode
 from tenancy.ledger import GATE_MARGIN_MIB
 
 # A run ends only after the next run has begun its first pass. Therefore the gate always finds a waiting seat within one
@@ -118,11 +117,6 @@ class GateSpec(Spec):
         default=5,
         le=15,
         description="Time between two samples. The gate notices a waiting seat at the next sample.",
-    )
-    mode: Mode | None = Field(
-        default=None,
-        description="Mode of only this part of the stack: observe or enforce. Default: the stack's mode.",
-        examples=["enforce"],
     )
     armed: bool = Field(
         default=False, description="false: the gate only reports its decisions, and has no right to scale workloads."

@@ -18,7 +18,6 @@ from components.base.spec import Count, MibOrNone, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
-from tenancy.choices import Mode
 from tenancy.frameworks import FrameworkName, parts_of
 
 # The time before the watchdog may recycle the same workload again.
@@ -35,11 +34,6 @@ class WatchdogSpec(Spec):
 
     armed: bool = Field(
         default=False, description="false: the watchdog only reports its decisions, and has no right to evict."
-    )
-    mode: Mode | None = Field(
-        default=None,
-        description="Mode of only this part of the stack: observe or enforce. Default: the stack's mode.",
-        examples=["enforce"],
     )
     interval_seconds: Seconds = Field(default=5, le=30, description="Time between two passes.")
     minimum_age_seconds: Seconds = Field(

@@ -75,9 +75,8 @@ def test_watchdog_and_gate_only_report_and_have_no_right_to_act_though_they_are_
     [
         ((), ("admission", "watchdog", "gate", "tenants", "memory_pools")),
         ((put("admission mode", "enforce"),), ("watchdog", "gate", "tenants", "memory_pools")),
-        ((put("watchdog mode", "enforce"),), ("admission", "gate", "tenants", "memory_pools")),
         ((put("mode", "enforce"),), ()),
-        ((put("mode", "enforce"), put("gate mode", "observe")), ("gate",)),
+        ((put("mode", "enforce"), put("admission mode", "observe")), ("admission",)),
         ((put("mode", "enforce"), put("tenants tts mode", "observe")), ("tenants.tts",)),
     ],
 )
@@ -86,9 +85,9 @@ def test_a_part_has_the_mode_of_its_own_or_that_of_the_stack(changes: tuple[Chan
 
 
 def test_a_part_that_enforces_acts_in_a_stack_that_observes() -> None:
-    graph = built(put("admission mode", "enforce"), put("watchdog mode", "enforce"), put("tenants tts mode", "enforce"))
+    graph = built(put("admission mode", "enforce"), put("tenants tts mode", "enforce"))
     assert set(map(tuple, actions(graph).values())) == {("Deny",)}
-    assert environment(dict(graph.one("CronJob", "watchdog-cron-job").inputs))["DRY_RUN"] == "false"
+    assert environment(dict(graph.one("CronJob", "watchdog-cron-job").inputs))["DRY_RUN"] == "true"
     assert [q.inputs["metadata"]["namespace"] for q in graph.all("ResourceQuota") if "quota" in q.name][:1] == ["tts"]
 
 
