@@ -61,12 +61,6 @@ class Pool:
     assumed: bool = False
     source: Source = Source.LABELS
     enforce: Enforce = Enforce.NONE
-    # If True, a node that cannot enforce caps takes no pod with a budget. The field matters only with `enforce:
-    # driver`.
-    require_cap: bool = True
-    # The declared versions of NVIDIA's driver and container toolkit on the pool's nodes.
-    driver_version: str = ""
-    toolkit_version: str = ""
     # The price of 1 GiB for one hour, which `kubectl gpumem bill` reads. The command's flag --currency names the
     # currency of the price.
     price_per_gib_hour: float | None = None

@@ -16,16 +16,13 @@ from components.base.amount import AmountText
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, Labels, Mib, MibOrNone, Seconds, Spec, StringForm
+from components.base.spec import Count, Labels, Mib, MibOrNone, Seconds, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.choices import Enforce, Sharing, Source
 from tenancy.ledger import DRIVER_RESERVED_MIB, Ledger
 
-Version = Annotated[
-    str, StringForm("a version such as 1.20.1: numbers with dots between them", r"[0-9]+(?:\.[0-9]+){0,3}")
-]
 # Settings that only pools with `sharing: memory` may have.
 _OF_SHARED_MEMORY = (
     "memory_mib",
@@ -104,24 +101,9 @@ class PoolSpec(Spec):
     enforce: Enforce = Field(
         default=Enforce.NONE,
         description="With driver, NVIDIA's driver refuses allocations of a container beyond its gpumem. With driver, "
-        "every node of the pool needs driver R615, container toolkit 1.20.1 and cgroup v2, without MIG "
-        "(docs/concepts/driver-caps.md). With none, only the watchdog acts against pods over their budget.",
-    )
-    require_cap: bool = Field(
-        default=True,
-        description="Has an effect only with enforce: driver. If true, no pod with a budget is placed on a node "
-        "with a driver that cannot enforce budgets.",
-    )
-    driver_version: Version | None = Field(
-        default=None,
-        description="Version of NVIDIA's driver on the pool's nodes, such as 615.71.09. enforce: driver needs 615 "
-        "or later.",
-        examples=["615.71.09"],
-    )
-    toolkit_version: Version | None = Field(
-        default=None,
-        description="Version of NVIDIA's container toolkit on the pool's nodes. enforce: driver needs 1.20.1 or later.",
-        examples=["1.20.1"],
+        "every node of the pool needs driver R615, container toolkit 1.20.1 and cgroup v2, without MIG. No pod with "
+        "a budget is placed on a node with a driver that cannot enforce budgets (docs/concepts/driver-caps.md). "
+        "With none, only the watchdog acts against pods over their budget.",
     )
     price_per_gib_hour: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = Field(
         default=None,

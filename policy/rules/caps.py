@@ -1,4 +1,4 @@
-"""The rule on the driver's caps: a pool's nodes can enforce caps, and no pod sets its own cap."""
+"""The rule on the driver's caps: a pool can have caps, and no pod sets its own cap."""
 
 from collections.abc import Iterator
 
@@ -12,9 +12,6 @@ from tenancy.choices import Enforce
 from tenancy.ledger import Ledger, Pool
 from tenancy.workload import containers_of, map_at, maps_at, pod_template
 
-# The first driver with memory limits in NVML, and the first container toolkit with a CDI hook that sets such limits.
-_DRIVER, _TOOLKIT = "615", "1.20.1"
-_LONGEST = 10  # No part of a version has more digits than this limit.
 # GPU feature discovery and NVIDIA's MIG manager set the labels of MIG.
 _MIG_LABEL, _MIG_OFF = "nvidia.com/mig.config", "all-disabled"
 _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
@@ -23,15 +20,14 @@ _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
 @rule(
     "caps",
     Example(
-        "pools.t4.driver_version",
-        "580.95.05",
-        "615.71.09",
-        given={"pools.t4.enforce": "driver", "pools.t4.toolkit_version": _TOOLKIT},
+        "pools.t4.node_selector",
+        {"nvidia.com/gpu.sharing-strategy": "time-slicing", _MIG_LABEL: "all-1g.10gb"},
+        {"nvidia.com/gpu.sharing-strategy": "time-slicing", _MIG_LABEL: _MIG_OFF},
+        given={"pools.t4.enforce": "driver"},
     ),
 )
 def caps(graph: Graph) -> Iterator[Finding]:
-    """In a pool with enforce: driver, the declared versions and labels show nodes that can enforce caps. No workload
-    sets its own cap."""
+    """In a pool with enforce: driver, the driver can enforce the cap of every seat. No workload sets its own cap."""
     if graph.ledger is None:
         return
     for pool in graph.ledger.pools:
@@ -63,19 +59,6 @@ def _problems(pool: Pool) -> Iterator[str]:
     selector = pool.node_selector
     if selector.get(_MIG_LABEL, _MIG_OFF) != _MIG_OFF or _MIG_PRODUCT in selector.get(_PRODUCT_LABEL, ""):
         yield "enforce: driver on nodes that MIG divides, where the driver refuses limits; remove enforce, or MIG"
-    for key, declared, needed in (
-        ("driver_version", pool.driver_version, _DRIVER),
-        ("toolkit_version", pool.toolkit_version, _TOOLKIT),
-    ):
-        if not declared:
-            yield f"enforce: driver needs {key} {needed} or newer, and none is declared; write what the nodes have"
-        elif _parts(declared) < _parts(needed):
-            yield f"enforce: driver needs {key} {needed} or newer, and {declared} is declared; upgrade the nodes"
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    """Returns the parts of a version as numbers. A part counts as 0 if it is very long or no number."""
-    return tuple(int(part) if part.isdecimal() and len(part) < _LONGEST else 0 for part in version.split("."))
 
 
 def _own_caps(workload: Object) -> Iterator[Finding]:

@@ -121,7 +121,7 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
 
     Raises InventoryError if the driver can enforce budgets on no device of the node.
     """
-    if not (pool.caps and pool.require_cap):
+    if not pool.caps:
         return ()
     why = {
         device["attributes"][DEVICE_INDEX]["int"]: said or "its exporter has not said yet"

@@ -37,9 +37,8 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         severity="warning",
         summary="The driver of {{ $labels.node }} cannot enforce GPU memory budgets: {{ $labels.reason }}",
         description=(
-            "The node's pool has enforce: driver. With require_cap: true, no new pod with a budget gets this node. "
-            "With require_cap: false, a container with a cap may fail to start. Upgrade the node as the pool needs, "
-            "or remove enforce from the pool."
+            "The node's pool has enforce: driver, so no new pod with a budget gets this node. Upgrade the node as the "
+            "pool needs, or remove enforce from the pool."
         ),
         fires={f'{names.METRIC_CAN_CAP}{{node="a"}}': "0x30"},
         silent={f'{names.METRIC_CAN_CAP}{{node="a"}}': "1x30"},

@@ -116,11 +116,6 @@ def test_a_node_that_cannot_hold_containers_takes_none_where_its_pool_wants_it_t
     found = devices_of(node_of(node_object()), slices, CAPPED)
     assert found.unusable == (f"its driver cannot hold containers to their gpumem as pools.t4.enforce wants: {why}")
     assert not devices_of(node_of(node_object()), slices, LEDGER).unusable, "what nobody wants is no reason"
-    lenient = replace(CAPPED, pools=(replace(HELD, require_cap=False),))
-    assert [device.offered_mib for device in devices_of(node_of(node_object()), slices, lenient).devices] == [
-        14000,
-        14000,
-    ]
 
 
 def test_of_its_devices_one_that_cannot_takes_none_and_the_others_do() -> None:
