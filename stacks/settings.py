@@ -40,7 +40,6 @@ from tenancy.ledger import (
     AdmissionTerms,
     Ledger,
     LocalQueue,
-    NodeQuota,
     OnDemand,
     Pool,
     QueueQuota,
@@ -50,7 +49,6 @@ from tenancy.ledger import (
     WorkerCluster,
 )
 from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
-from tenancy.node_quotas import RESOURCES
 from tenancy.quantity import whole
 
 Acting = TypeVar("Acting", WatchdogSpec, GateSpec)
@@ -200,7 +198,6 @@ class StackSettings(Spec):
             on_demand=_entries(OnDemand, self.on_demand),
             unbudgeted=_entries(Unbudgeted, self.unbudgeted),
             quotas=_quotas(queues) if queues else (),
-            node_quotas=_node_quotas(queues) if queues else (),
             clusters=tuple(
                 WorkerCluster(name=name, promises=dict(sorted(cluster.promises.items())))
                 for name, cluster in sorted(queues.clusters.items() if queues else ())
@@ -290,25 +287,6 @@ def _quotas(queues: QueuesSpec) -> tuple[QueueQuota, ...]:
         if flavor in queues.flavors and ((pool := queues.flavors[flavor].pool or "") or clusters)
         for resource, quota in sorted(resources.items())
         if resource not in PARTIAL_RESOURCES
-    )
-
-
-def _node_quotas(queues: QueuesSpec) -> tuple[NodeQuota, ...]:
-    holders = [(f"ClusterQueue {name}", queue.quotas) for name, queue in sorted(queues.cluster_queues.items())]
-    holders += [(f"cohort {name}", cohort.quotas) for name, cohort in sorted(queues.cohorts.items())]
-    return tuple(
-        NodeQuota(
-            holder=name,
-            pool=pool,
-            resource=resource,
-            nominal=str(resources[resource].nominal),
-            borrowing=str(resources[resource].borrowing_limit or 0),
-        )
-        for name, quotas in holders
-        for flavor, resources in sorted(quotas.items())
-        if flavor in queues.flavors and (pool := queues.flavors[flavor].pool)
-        for resource in RESOURCES
-        if resource in resources
     )
 
 

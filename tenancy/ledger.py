@@ -66,10 +66,6 @@ class Pool:
     price_per_gib_hour: float | None = None
     # The number of nodes that always exist. The cluster autoscaler creates all other nodes of the pool on demand.
     least_nodes: int | None = None
-    # The CPU and the host memory that each node offers to pods, as Kubernetes quantities. Without a declaration, the
-    # value is "".
-    node_cpu: str = ""
-    node_memory: str = ""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Returns True if the pool's node selector matches a node with these labels."""
@@ -212,20 +208,6 @@ class QueueQuota:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeQuota:
-    """The quota of `holder`, a ClusterQueue or Cohort, for the CPU or the host memory of a pool's nodes.
-
-    `resource` is cpu or memory. The amounts of the quota are Kubernetes quantities.
-    """
-
-    holder: str
-    pool: str
-    resource: str
-    nominal: str
-    borrowing: str = "0"
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorkerCluster:
     """A worker cluster, to which Kueue dispatches work. `promises` maps each resource to the amount that the worker
     cluster's own queues keep for dispatched work.
@@ -274,7 +256,6 @@ class Ledger:
     on_demand: tuple[OnDemand, ...] = ()
     unbudgeted: tuple[Unbudgeted, ...] = ()
     quotas: tuple[QueueQuota, ...] = ()
-    node_quotas: tuple[NodeQuota, ...] = ()
     clusters: tuple[WorkerCluster, ...] = ()
     # The queue tenants: the namespaces of pods without a budget that wait in a queue for whole devices.
     queue_tenants: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ report these messages. The removal of a promise never adds a contradiction.
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from tenancy import dispatch, node_quotas
+from tenancy import dispatch
 from tenancy.choices import Sharing
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, Seat
@@ -28,7 +28,7 @@ def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
         "physical": pool_numbers(ledger),
         "seat-size": seat_sizes(ledger),
         "full-seats": full_pools(ledger),
-        "gpu-quota": (*gpu_quotas(own), *node_quotas.overdrawn(ledger)),
+        "gpu-quota": gpu_quotas(own),
         "clusters": dispatch.overdrawn(own),
     }.items():
         yield from ((rule, line) for line in lines)

@@ -12,7 +12,6 @@ from pydantic import Field, ValidationInfo, field_validator
 from components.admission import node_status
 from components.admission.policy import put_into_force
 from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
-from components.base.amount import AmountText
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
@@ -54,18 +53,6 @@ class PoolSpec(Spec):
         description="Number of nodes that always exist, if the cluster autoscaler adds further nodes on demand. "
         "Valid only for pools with sharing: whole. Default: all.",
         examples=[0],
-    )
-    node_cpu: AmountText | None = Field(
-        default=None,
-        description="CPU that a node of the pool offers to pods (`cpu` in its allocatable). With node_cpu, a "
-        "preview compares the CPU quotas of queues with the pool's nodes.",
-        examples=["64"],
-    )
-    node_memory: AmountText | None = Field(
-        default=None,
-        description="Host memory that a node of the pool offers to pods (`memory` in its allocatable). With "
-        "node_memory, a preview compares the memory quotas of queues with the pool's nodes.",
-        examples=["256Gi"],
     )
     memory_mib: Mib | None = Field(
         default=None,

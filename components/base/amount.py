@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, PlainValidator, WithJsonSchema
+from pydantic import PlainValidator, WithJsonSchema
 
 from tenancy.quantity import QuantityError, canonical_text, parse
 
@@ -22,10 +22,4 @@ Amount = Annotated[
     int | str,
     PlainValidator(_amount),
     WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "examples": [1]}),
-]
-
-
-# The amount of a resource, as text.
-AmountText = Annotated[
-    Amount, AfterValidator(str), WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "examples": ["64"]})
 ]

@@ -9,7 +9,7 @@ from policy.objects import Object, text_at
 from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, undeclared_priority_class
 from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
-from tenancy import names, node_quotas, sums
+from tenancy import names, sums
 from tenancy.choices import Sharing
 from tenancy.dispatch import overdrawn
 from tenancy.ledger import Ledger
@@ -134,8 +134,6 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
     declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
     lines = sums.gpu_quotas(ledger, but=declared, together=bool(graph.ledger_objects))
     yield from (Finding(line) for line in lines)
-    if graph.ledger_objects:
-        yield from (Finding(line) for line in node_quotas.overdrawn(ledger))
 
 
 @rule(

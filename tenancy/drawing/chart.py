@@ -6,7 +6,6 @@ If some seats do not fit, the chart has all other seats, and the names of these 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tenancy import node_quotas
 from tenancy.choices import Sharing, Source
 from tenancy.dispatch import dispatch_quotas, promises
 from tenancy.drawing.model import Bar, DrawnPool, Fact, Kind, Part
@@ -131,7 +130,6 @@ def _beside(ledger: Ledger, pool: Pool) -> Iterator[Fact]:
         yield Fact(f"queues: {listed(queued)}")
     if pool.gpus > 1 and ledger.quota_mib(pool.name):
         yield Fact("drawn in equal parts; Kueue counts the sum, and each pod goes where it has room")
-    yield from map(Fact, node_quotas.summary(ledger, pool))
 
 
 def _full(ledger: Ledger, pool: Pool, *, over: bool) -> Iterator[Fact]:

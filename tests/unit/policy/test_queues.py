@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from policy.rule import an_object
 from tenancy import names
-from tenancy.ledger import LocalQueue, NodeQuota
+from tenancy.ledger import LocalQueue
 from tests.support import graphs
 from tests.support.graphs import LEDGER, judge, platform, pool, put
 
@@ -108,16 +108,3 @@ def test_a_queue_without_quota_and_weight_is_refused() -> None:
     assert judge(program) == []
     put(queue, "spec.resourceGroups.0.flavors.0.resources.0.nominalQuota", "0")
     assert any("has weight 0 and no quota of its own" in line for line in judge(program))
-
-
-def test_queues_with_more_cpu_than_the_nodes_of_their_pool_are_refused() -> None:
-    quota = NodeQuota(holder="ClusterQueue gpu-cq", pool="batch", resource="cpu", nominal="65")
-    (batch,) = [each for each in LEDGER.pools if each.name == "batch"]
-    others = tuple(each for each in LEDGER.pools if each.name != "batch")
-    changed = replace(LEDGER, pools=(*others, replace(batch, node_cpu="64")), node_quotas=(quota,))
-    assert judge(platform(changed)) == [
-        "gpu-quota: batch: queues have 65 cpu, its nodes have 64; lower nominal or borrowing_limit, or raise "
-        "pools.batch.node_cpu"
-    ]
-    assert judge(platform(replace(changed, node_quotas=(replace(quota, nominal="64"),)))) == []
-    assert judge(platform(replace(LEDGER, node_quotas=(quota,)))) == []

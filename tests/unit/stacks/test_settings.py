@@ -11,8 +11,8 @@ LABEL_KEY = "a label key such as example.com/gpu: a name of at most 63 character
 LABEL_VALUE = "at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit"
 
 KEYS_OF_A_POOL = (
-    "assumed, device_count, driver_reserved_mib, enforce, floor_mib, least_nodes, memory_mib, node_cpu, node_memory, "
-    "node_selector, nodes, price_per_gib_hour, reserve_mib, sharing, source"
+    "assumed, device_count, driver_reserved_mib, enforce, floor_mib, least_nodes, memory_mib, node_selector, "
+    "nodes, price_per_gib_hour, reserve_mib, sharing, source"
 )
 WHOLE_MIB = "must be a whole number of MiB without unit or quotes, such as 3072 for 3 GiB"
 URL = "must be a URL such as http://queue.team-a.svc/status"
@@ -186,20 +186,6 @@ def test_a_pool_keeps_what_a_drivers_part_is_known_to_be_unless_it_says_its_own(
     assert {pool.name: pool.driver_reserved_mib for pool in shared} == {"t4": 450, "node-4": 450}
     config["pools"]["t4"]["driver_reserved_mib"] = 0
     assert settings.parse(config).pools["t4"].driver_reserved_mib == 0
-
-
-def test_quotas_for_the_cpu_of_a_pools_nodes_are_in_the_ledger() -> None:
-    cpu = {"cpu": {"nominal": "1500m"}, "memory": {"nominal": "2048Mi"}, "nvidia.com/gpu": {"nominal": 1}}
-    config = raw()
-    config["pools"]["batch"]["node_cpu"] = 8
-    config["queues"]["cluster_queues"]["gpu-cq"]["quotas"] = {"gpu-any": cpu}
-    config["kueue"]["exclude_resource_prefixes"] = []
-    ledger = settings.parse(config).ledger()
-    assert next(pool.node_cpu for pool in ledger.pools if pool.name == "batch") == "8"
-    assert [(each.holder, each.pool, each.resource, each.nominal) for each in ledger.node_quotas] == [
-        ("ClusterQueue gpu-cq", "batch", "cpu", "1500m"),
-        ("ClusterQueue gpu-cq", "batch", "memory", "2Gi"),
-    ]
 
 
 def test_a_quota_is_the_queues_own_and_what_it_borrows_apart() -> None:

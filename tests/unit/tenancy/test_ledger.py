@@ -133,7 +133,7 @@ def test_a_ledger_of_another_shape_is_refused_with_every_problem() -> None:
         "ledger.domain: must be a string (got 1)",
         "ledger.pools.0.device_count: is missing",
         "ledger.pools.0.gpus: unknown key; known here: assumed, device_count, driver_reserved_mib, enforce, "
-        "floor_mib, least_nodes, memory_mib, name, node_cpu, node_memory, node_selector, nodes, "
+        "floor_mib, least_nodes, memory_mib, name, node_selector, nodes, "
         "price_per_gib_hour, reserve_mib, sharing, source",
         "ledger.pools.0.nodes: must be a whole number (got '2')",
     ]
