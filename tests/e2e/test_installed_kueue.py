@@ -75,6 +75,7 @@ def others(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def run(others: Rollout, *arguments: str) -> str:
     command = [sys.executable, "-m", *arguments]
     environment = {"KUBECONFIG": str(others.cluster.kubeconfig)}
+    rollout.await_schemas(others.cluster.api)
     outcome = others.workspace.run(*command, cwd=others.workspace.project, **environment)
     return outcome.text
 

@@ -15,6 +15,7 @@ from tests.support.e2e.rollout import (
     Object,
     Rollout,
     await_running,
+    await_schemas,
     await_waiting,
     complete,
     eventually,
@@ -46,6 +47,7 @@ class Example:
         return "\n".join(said)
 
     def type(self, command: str) -> Outcome:
+        await_schemas(self.prod.cluster.api)
         script = f"root={ROOT}\n{command.strip()}"
         return self.prod.workspace.run(
             "bash",

@@ -9,7 +9,7 @@ import pytest
 
 from tenancy import names
 from tests.support.e2e.remains import left_behind
-from tests.support.e2e.rollout import Rollout, becomes, changes, eventually
+from tests.support.e2e.rollout import Rollout, await_schemas, becomes, changes, eventually
 from tests.support.paths import ROOT
 from tests.support.workspace import Outcome, Workspace, workspace
 from toolchain.cluster import kubeconfig
@@ -24,6 +24,7 @@ LEDGER = "/api/v1/namespaces/gpu-tenancy-system/configmaps/gpu-tenancy-ledger"
 @pytest.fixture(scope="module")
 def cluster(stack: Rollout) -> Iterator[Rollout]:
     becomes(lambda: left_behind(stack), set(), "a module before has taken prod away")
+    await_schemas(stack.cluster.api)
     stack.cluster.add_node(NODE, labels={**LABEL, **SHOWN}, resources={})
     yield stack
     for path in (f"/api/v1/nodes/{NODE}", "/api/v1/namespaces/gpu-operator"):

@@ -28,8 +28,6 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 TOKEN_SECONDS = 3600
-# The provider of Pulumi reads the schemas of all kinds in this form, and waits for at most 32 s.
-SCHEMAS = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 # controller-runtime reads a webhook's certificate from this folder.
 CERTIFICATES = "k8s-webhook-server/serving-certs"
 
@@ -70,10 +68,6 @@ def controllers(cluster: HeldCluster) -> Iterator[None]:
     with ExitStack() as running:
         for each in CONTROLLERS:
             _start(cluster, each, running)
-        eventually(
-            lambda: cluster.api.request("GET", "/openapi/v2", accept=SCHEMAS).code == 200,
-            "the API server has collected the schemas of the new kinds",
-        )
         yield
 
 

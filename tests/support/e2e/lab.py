@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from tests.support.e2e.rollout import await_schemas
 from tests.support.workspace import Outcome, Workspace
 from toolchain.cluster.cluster import HeldCluster
 
@@ -60,6 +61,7 @@ class Lab:
         return self._timed(sys.executable, "-m", "gpumem.preflight", "--stack", self.stack, "-o", "json")
 
     def _timed(self, *command: str) -> Outcome:
+        await_schemas(self.cluster.api)
         began = time.monotonic()
         outcome = self.space.run(*command, cwd=self.space.project, **self.kubeconfig)
         print(f"{' '.join(command[2:])}: {time.monotonic() - began:.1f} s")

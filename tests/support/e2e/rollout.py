@@ -16,6 +16,7 @@ from toolchain.cluster.cluster import HeldCluster
 SYSTEM = "gpu-tenancy-system"
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 LOW, HIGH = "gpu-batch", "gpu-urgent"  # prod's classes of queued work
+SCHEMAS = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 # The longest wait for an event, in seconds. A run of a CronJob ends within two minutes.
 PATIENCE_SECONDS = 240
@@ -88,6 +89,7 @@ class Rollout:
         return self._succeeded(self.command("recover")).text
 
     def command(self, name: str) -> Outcome:
+        await_schemas(self.cluster.api)
         command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", name, "--stack", "prod", "--yes")
         return self.workspace.run(*command, cwd=self.workspace.project, KUBECONFIG=str(self.cluster.kubeconfig))
 
@@ -102,6 +104,8 @@ class Rollout:
         return f"The end of {self.cluster.log(process)}:\n{self.cluster.folder.tail(process)}"
 
     def _run(self, *arguments: str, **env: str) -> Outcome:
+        if arguments[0] != "stack":
+            await_schemas(self.cluster.api)
         stack = () if arguments[0] == "stack" else ("--stack", "prod")
         cluster = {"KUBECONFIG": str(self.cluster.kubeconfig)}
         return self.workspace.pulumi(*arguments, *stack, cwd=self.workspace.project, **cluster, **env)
@@ -126,6 +130,13 @@ class Rollout:
 
     def events(self, namespace: str, reason: str) -> list[Object]:
         return self.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?fieldSelector=reason%3D{reason}")
+
+
+def await_schemas(api: ClusterApi) -> None:
+    """After each new kind, the API server collects the schemas of all kinds, but only when somebody reads them. The
+    provider of Pulumi waits for at most 32 s.
+    """
+    eventually(lambda: api.request("GET", "/openapi/v2", accept=SCHEMAS).code == 200, "the schemas are collected")
 
 
 _PLAIN = ("--color", "never", "--suppress-progress", "--suppress-outputs")
