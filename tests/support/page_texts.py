@@ -28,11 +28,9 @@ TEXTS = """(() => {
     if (!text) continue;
     const parent = walker.currentNode.parentElement, range = document.createRange(), style = styleOf(parent);
     range.selectNodeContents(walker.currentNode);
-    const ellipsis = style.textOverflow === "ellipsis";
     const both = [luminance(numbers(style.color).slice(0, 3)), luminance(behind(parent))];
     const contrast = (Math.max(...both) + 0.05) / (Math.min(...both) + 0.05);
-    const lines = [...range.getClientRects()];
-    for (const whole of ellipsis ? lines.slice(0, 1) : lines) {
+    for (const whole of range.getClientRects()) {
       let {left, right, top, bottom} = whole;
       for (let each = parent; each; each = each.parentElement) {
         if (styleOf(each).overflowX !== "hidden") continue;
@@ -42,7 +40,7 @@ TEXTS = """(() => {
       }
       if (right - left < 1 || bottom - top < 1) continue;
       const cut = whole.width - (right - left) > 1 || whole.height - (bottom - top) > 1;
-      found.push({text, left, right, top, bottom, contrast, ellipsis, cut, pixels: parseFloat(style.fontSize)});
+      found.push({text, left, right, top, bottom, contrast, cut, pixels: parseFloat(style.fontSize)});
     }
   }
   const pictures = [...document.querySelectorAll("[role=img]")];

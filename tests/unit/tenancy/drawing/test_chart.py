@@ -58,6 +58,13 @@ def test_no_line_is_longer_than_the_width(ledger: Ledger, width: int) -> None:
         )
 
 
+@given(ledgers(), WIDTHS)
+@settings(max_examples=60)
+def test_every_seat_has_its_budget_at_any_width(ledger: Ledger, width: int) -> None:
+    chart = " ".join(seating_chart(ledger, width=width).split())
+    assert all(f"{one.name} {one.gpumem_mib}" in chart for one in ledger.seats)
+
+
 @given(ledgers())
 @settings(max_examples=60)
 def test_an_overrun_is_said_and_nothing_else_is(ledger: Ledger) -> None:
