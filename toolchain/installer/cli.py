@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from toolchain.installer.console import say
-from toolchain.installer.environment import DOCS, PROJECT, bring_up_to_date
+from toolchain.installer.environment import bring_up_to_date
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.store import Store
 from toolchain.installer.tools import GROUPS, go, install_target, tools
@@ -43,9 +43,10 @@ def _install(checkout: Path, groups: list[str]) -> None:
     store, target = Store(cache=cache, shelf=checkout / ".toolchain"), install_target(checkout)
     installer = Installer(store, go(target))
     lacking = [line for group in groups for line in installer.install(tools(target, group))]
-    for needed_by, wanted in (({"python", "preview"}, PROJECT), ({"docs"}, DOCS)):
-        if needed_by & {*groups}:
-            bring_up_to_date(checkout, wanted)
+    if {"python", "preview"} & {*groups}:
+        bring_up_to_date(checkout, "requirements.lock")
+    if "docs" in groups:
+        bring_up_to_date(checkout, "requirements-docs.lock")
     if lacking and os.environ.get("CI", "").lower() not in ("", "0", "false"):
         raise ToolchainError("\n".join([*lacking, "CI runs every test: install what is missing, or unset CI."]))
     for line in lacking:

@@ -2,34 +2,24 @@
 
 import hashlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from toolchain.installer.console import run, say
 from toolchain.installer.store import locked
 
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """A lock file and the folder of its environment, as paths in the checkout."""
-
-    lock: str
-    folder: str
+# Maps the lock file of each environment to its folder, as paths in the checkout.
+FOLDERS = {"requirements.lock": ".venv", "requirements-docs.lock": ".toolchain/docs"}
 
 
-PROJECT = Environment(lock="requirements.lock", folder=".venv")
-DOCS = Environment(lock="requirements-docs.lock", folder=".toolchain/docs")
-
-
-def bring_up_to_date(checkout: Path, environment: Environment) -> None:
+def bring_up_to_date(checkout: Path, lock_name: str) -> None:
     """Makes the environment, or installs exactly the packages of the lock file if it has others."""
-    lock, folder, shelf = checkout / environment.lock, checkout / environment.folder, checkout / ".toolchain"
-    python, stamp, uv = folder / "bin" / "python", folder / f"{lock.name}.sha256", str(shelf / "bin" / "uv")
+    lock, folder, shelf = checkout / lock_name, checkout / FOLDERS[lock_name], checkout / ".toolchain"
+    python, stamp, uv = folder / "bin" / "python", folder / f"{lock_name}.sha256", str(shelf / "bin" / "uv")
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     with locked(shelf / "venv.lock", folder.name):
         if python.exists() and stamp.exists() and stamp.read_text() == digest:
             return
-        say(f"{folder.name}: from {lock.name}, each package proven by its hash")
+        say(f"{folder.name}: from {lock_name}, each package proven by its hash")
         log = shelf / "venv.log"
         if not python.exists():
             run("uv venv", [uv, "venv", "--clear", "--python", sys.executable, str(folder)], log)

@@ -53,11 +53,9 @@ class ChangedModule:
 class GoBuild:
     """Programs that Go builds in a module's folder.
 
-    `programs` maps each program to its package. `stamps` contains variables of the programs with their values. The
-    linker sets the values of `stamps` with its flag `-X`. The packages embed the files of `embeds`. Therefore the build
-    adds the embedded files to the module's folder. The build reads the module `changed` with its changes. With `cgo`,
-    the build needs a C compiler. With `cgo`, the linker accepts functions of libraries that the program loads at run
-    time.
+    `programs` maps each program to its package, and `stamps` the variables that the linker sets to their values. The
+    packages embed the files of `embeds`, and are built with the changed module `changed`. With `cgo`, the build needs a
+    C compiler, and the linker accepts functions of libraries that the program loads at run time.
     """
 
     module: Module
