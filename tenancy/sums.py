@@ -108,9 +108,9 @@ def seat_sizes(ledger: Ledger) -> Iterator[str]:
 
 
 def full_pools(ledger: Ledger) -> Iterator[str]:
-    """Reports a pool in which a device is too small if its seats use their whole budgets.
+    """Reports a pool in which a device is too small for its floor if its seats use their whole budgets.
 
-    The device must also have memory for the driver, for unbudgeted workloads and for the floor.
+    Also reports a reserve that is too small for the driver and the unbudgeted workloads.
     """
     for pool in ledger.shared_pools:
         if not _leaves_some(pool):

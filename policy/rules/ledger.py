@@ -113,8 +113,8 @@ def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
 
 @rule("full-seats", Example("unbudgeted.android-emulator.measured_mib", 911, 910))
 def full_pools(graph: Graph) -> Iterator[Finding]:
-    """If every pod with a seat uses its whole budget, each device still has enough memory for the driver, the
-    unbudgeted workloads and the floor."""
+    """If every pod with a seat uses its whole budget, each device still has its floor, without the driver and the
+    unbudgeted workloads. The pool's reserve covers the driver and the unbudgeted workloads."""
     yield from _said(graph, sums.full_pools)
 
 
