@@ -97,7 +97,7 @@ def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict
     """Returns the Deployment. A rollout replaces several pods of the Deployment one after the other."""
     labels = {LABEL_NAME: resident}
     spec = pulumi.Output.all(pod_spec(given), seat).apply(lambda both: override_with_stanza(*both))
-    replicas = seat.apply(lambda it: int(given.get("replicas", it["replicas"])))
+    replicas = seat.apply(lambda it: int(given.get("replicas", it.get("replicas", 1))))
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -106,7 +106,7 @@ def deployment(resident: str, given: Mapping[str, Any], seat: pulumi.Output[dict
             "replicas": replicas,
             "selector": {"matchLabels": labels},
             "strategy": replicas.apply(_strategy),
-            "template": {"metadata": {"labels": seat.apply(lambda it: labels | it["labels"])}, "spec": spec},
+            "template": {"metadata": {"labels": seat.apply(lambda it: labels | it.get("labels", {}))}, "spec": spec},
         },
     }
 

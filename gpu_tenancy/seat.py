@@ -65,12 +65,12 @@ class Seat(pulumi.ComponentResource):
         self._given_name = name
         self._stanza = stanza(_KIND, name, given, parent=self)
         self.namespace = self._stanza["namespace"]
-        self.labels = self._stanza["labels"]
+        self.labels = self._stanza.apply(lambda it: it.get("labels", {}))
         self.node_selector = self._stanza["nodeSelector"]
-        self.tolerations = self._stanza["tolerations"]
+        self.tolerations = self._stanza.apply(lambda it: it.get("tolerations", []))
         self.priority_class_name = self._stanza.apply(lambda it: it.get("priorityClassName", ""))
         self.resources = self._stanza["resources"]
-        self.replicas = self._stanza.apply(lambda it: int(it["replicas"]))
+        self.replicas = self._stanza.apply(lambda it: int(it.get("replicas", 1)))
         self.register_outputs(
             {
                 "namespace": self.namespace,
@@ -142,7 +142,7 @@ def override_with_stanza(pod: Mapping[str, Any], stanza: Mapping[str, Any]) -> d
     spec = {
         **pod,
         "nodeSelector": {**pod.get("nodeSelector", {}), **stanza["nodeSelector"]},
-        "tolerations": [*pod.get("tolerations", ()), *stanza["tolerations"]],
+        "tolerations": [*pod.get("tolerations", ()), *stanza.get("tolerations", ())],
         "containers": [{**first, "resources": _resources(first.get("resources", {}), stanza["resources"])}, *others],
     }
     if "priorityClassName" in stanza:
