@@ -1,6 +1,5 @@
 """Tests that Pulumi's engine and the policy pack refuse prod with mistakes."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,18 +8,9 @@ from tests.support.prod import refusal
 from tests.support.workspace import Workspace
 
 
-def into_files(config: dict[str, Any], space: Workspace) -> None:
-    folder = space.project / "stacks.d"
-    folder.mkdir()
-    for part in list(config):
-        (folder / f"{part}.yaml").write_text(json.dumps({part: config.pop(part)}))
-    config["files"] = ["stacks.d"]
-
-
 def test_the_engine_refuses_mistakes_by_the_rules_that_name_them(space: Workspace) -> None:
     """Without a connection to a cluster, Pulumi's provider treats every kind as namespaced."""
     space.change(with_mistakes)
-    space.change(lambda config: into_files(config, space))
     outcome = space.preview(KUBECONFIG=str(space.unreachable()))
     assert_refused(replace(outcome, text=outcome.text.replace(" default/", " ")))
 
