@@ -9,7 +9,7 @@ func main() {
 	pulumi.Run(func(ctx *pulumi.Context) error {
 		platform, err := gputenancy.NewPlatform(ctx, "platform", &gputenancy.PlatformArgs{
 			Settings: &gputenancy.SettingsArgs{
-				Cluster: &gputenancy.ClusterSpecArgs{
+				Cluster: gputenancy.ClusterSpecArgs{
 					Resource_domain: "example.com",
 					Agent_image:     "docker.io/library/python:3.13.9-slim-bookworm",
 				},
