@@ -20,6 +20,8 @@ from tenancy.frameworks import FRAMEWORKS
 from tenancy.names import AUTOSCALING_GROUP, KUEUE_API, KUEUE_GROUP, PROMETHEUS_OPERATOR_API
 from tenancy.workload import text_at
 
+# The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
+ADMISSION_SINCE = (1, 36)
 NAMESPACES = "/api/v1/namespaces"
 VERSION = "/version"
 GROUPS = "/apis"

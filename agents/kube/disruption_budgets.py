@@ -2,44 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from agents.kube.client import Object
 from agents.kube.paths import ApiPath, api_path
-from tenancy.workload import map_at, maps_at
-
-
-class Operator(StrEnum):
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    DOES_NOT_EXIST = "DoesNotExist"
+from agents.kube.selectors import LabelTerm, terms_of
+from tenancy.workload import map_at
 
 
 def disruption_budgets_of(namespace: str) -> ApiPath:
     """Returns the path of a namespace's PodDisruptionBudgets."""
     return api_path("policy/v1", "namespaces", namespace, "poddisruptionbudgets")
-
-
-@dataclass(frozen=True)
-class LabelTerm:
-    """One condition of a label selector. Each entry of `matchLabels` becomes a term with the operator In."""
-
-    key: str
-    operator: Operator
-    values: frozenset[str] = frozenset()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Source: Requirement.Matches in k8s.io/apimachinery/pkg/labels/selector.go."""
-        match self.operator:
-            case Operator.IN:
-                return self.key in labels and labels[self.key] in self.values
-            case Operator.NOT_IN:
-                return self.key not in labels or labels[self.key] not in self.values
-            case Operator.EXISTS:
-                return self.key in labels
-            case Operator.DOES_NOT_EXIST:
-                return self.key not in labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +37,6 @@ def disruption_budget_of(item: Object) -> DisruptionBudget:
     status, selector = map_at(item, "status"), map_at(item, "spec").get("selector")
     return DisruptionBudget(
         allowed=status.get("disruptionsAllowed", 0),
-        terms=None if selector is None else _terms(selector),
+        terms=None if selector is None else terms_of(selector),
         disrupted=frozenset(map_at(status, "disruptedPods")),
     )
-
-
-def _terms(selector: Object) -> tuple[LabelTerm, ...]:
-    labels, expressions = map_at(selector, "matchLabels"), maps_at(selector, "matchExpressions")
-    exact = [LabelTerm(key, Operator.IN, frozenset({value})) for key, value in labels.items()]
-    return (*exact, *map(_term, expressions))
-
-
-def _term(expression: Object) -> LabelTerm:
-    return LabelTerm(expression["key"], Operator(expression["operator"]), frozenset(expression.get("values") or ()))

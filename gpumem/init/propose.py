@@ -14,7 +14,7 @@ from gpumem.init.nodes import Division, GpuNode, Taint, domain_of, gpu_nodes
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal, pool_proposals
 from gpumem.pods import WholePod, Workload
-from gpumem.survey import Survey, SurveyError
+from gpumem.survey import ADMISSION_SINCE, Survey, SurveyError
 from gpumem.users import GpuWorkload, gpu_users, infrastructure_namespaces, workload_of
 from tenancy import reach
 from tenancy.admitted import node_access_fields
@@ -31,8 +31,6 @@ from tenancy.quantity import QuantityError
 from tenancy.workload import ShapeError, map_at, value_or
 
 DOMAIN = "example.com"
-# The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
-ADMISSION_SINCE = (1, 36)
 _NO_TENANTS = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
 _OURS = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
 _MOST_REASON = 200  # characters of pod_security_reason

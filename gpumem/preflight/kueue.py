@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agents.kube.errors import Object
+from agents.kube.selectors import terms_of
 from gpumem.pods import WholePod
 from gpumem.preflight.declared import Declared, InstalledKueue
 from gpumem.preflight.part import Part, State
 from gpumem.survey import Survey
 from tenancy.kueue_version import QUOTAS_HOLD_SINCE, enforces_quotas
 from tenancy.names import KUEUE_API, LABEL_NAMESPACE, node_agent_namespace
-from tenancy.workload import containers_of, map_at, maps_at, text_at, texts_at, value_or
+from tenancy.workload import containers_of, map_at, maps_at, text_at, texts_at
 
 _NAME = "Kueue"
 _IMAGE = re.compile(r"/kueue(?:-controller)?:v([0-9]+\.[0-9]+\.[0-9]+)")
@@ -117,21 +118,4 @@ def _labels(survey: Survey, declared: Declared) -> Mapping[str, Mapping[str, str
 
 
 def _seen(selectors: list[Object], namespace: str, labels: Mapping[str, Mapping[str, str]]) -> bool:
-    return any(_selects(selector, labels[namespace]) for selector in selectors)
-
-
-def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
-    wanted = map_at(selector, "matchLabels")
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        _meets(expression, labels) for expression in maps_at(selector, "matchExpressions")
-    )
-
-
-def _meets(expression: Object, labels: Mapping[str, str]) -> bool:
-    key, values = text_at(expression, "key"), value_or(expression, "values", ())
-    return {
-        "In": key in labels and labels[key] in values,
-        "NotIn": labels.get(key) not in values,
-        "Exists": key in labels,
-        "DoesNotExist": key not in labels,
-    }[text_at(expression, "operator")]
+    return any(all(term.matches(labels[namespace]) for term in terms_of(selector)) for selector in selectors)

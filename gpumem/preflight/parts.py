@@ -8,7 +8,7 @@ from gpumem.preflight.declared import Declared
 from gpumem.preflight.frameworks import framework_parts
 from gpumem.preflight.kueue import kueue_parts
 from gpumem.preflight.part import Part, State
-from gpumem.survey import Survey
+from gpumem.survey import ADMISSION_SINCE, Survey
 from tenancy.choices import Sharing, Source
 from tenancy.host_memory.pool import Taint
 from tenancy.ledger import Pool, SeveralPoolsError
@@ -23,8 +23,6 @@ from tenancy.quantity import QuantityError, whole
 from tenancy.reach import GPU_RESOURCES
 from tenancy.workload import containers_of, map_at, maps_at, text_at
 
-# The first version of Kubernetes that serves MutatingAdmissionPolicies without a feature gate.
-ADMISSION_SINCE = (1, 36)
 _ADMISSION_GROUP = "admissionregistration.k8s.io"
 # The last version of the admission API before v1, and the flags with which the API server serves this version.
 _BETA = "v1beta1"
