@@ -9,7 +9,6 @@ from components.agents.board import Board, BoardArgs, BoardSpec, IngressSpec
 from components.agents.reconcile import ledger_config_map
 from components.base.system import ClusterSpec, namespace
 from components.base.zipapp import build_for_board
-from policy.rules.rbac import ALLOWED, Grant
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.e2e import plugin
@@ -23,7 +22,6 @@ from toolchain.cluster.paths import program
 
 SYSTEM, TENANT = "board-test", "board-tenant"
 NODES = names.node_agent_namespace(SYSTEM)
-ACCOUNT = f"system:serviceaccount:{SYSTEM}:{names.BOARD}"
 CLUSTER = ClusterSpec(resource_domain="viktorbarzin.me", system_namespace=SYSTEM, agent_image=agent_image())
 SPEC = BoardSpec(ingress=IngressSpec(namespace="ingress-nginx", pod_labels={"app": "proxy"}))
 POOL = Pool(
@@ -48,7 +46,6 @@ COLLECTIONS = {
     "Service": "/api/v1/namespaces/{}/services",
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
 }
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 _STATUS = f"/api/v1/nodes/{node.NODE}/status"
 
 
@@ -86,31 +83,3 @@ def test_the_board_shows_the_pools_and_sums_that_its_account_reads(real_cluster:
     assert "These numbers are old" not in found
     assert f"{len(unknown)} facts" in found, unknown  # `who` runs with the rights of the administrator
     assert TENANT not in found
-
-
-def test_the_account_of_the_board_has_no_right_that_the_policy_pack_does_not_allow(
-    real_cluster: HeldCluster, board: str
-) -> None:
-    held = {
-        grant
-        for where in (SYSTEM, NODES, TENANT)
-        for grant in grants(real_cluster, ACCOUNT, where)
-        - grants(real_cluster, f"system:serviceaccount:{SYSTEM}:nobody", where)
-    }
-    assert held <= {*ALLOWED[names.BOARD]}
-    assert {each.verb for each in held} == {"get", "list"}
-    assert Grant("", "pods", "list") in held
-    assert names.KUEUE_GROUP not in {each.group for each in held}  # this stack has no queues
-
-
-def grants(cluster: HeldCluster, user: str, where: str) -> set[Grant]:
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": where}}
-    answer = cluster.api.request("POST", REVIEWS, review, user=user)
-    assert answer.refusal is None, answer.refusal
-    return {
-        Grant(group, resource, verb, named=bool(rule.get("resourceNames")))
-        for rule in answer.body["status"]["resourceRules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
