@@ -26,8 +26,6 @@ from tenancy.workload import ShapeError, map_at, maps_at, value_or
 CLUSTER_QUEUE, LOCAL_QUEUE = f"ClusterQueue.{KUEUE}", f"LocalQueue.{KUEUE}"
 PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
 _CONFIGURATION = "kueue-manager-config"  # The suffix of the ConfigMap in Kueue's release manifests.
-# The rule does not read longer configurations of Kueue. The configuration in the chart has 3000 characters.
-_LONGEST = 2**16
 # The prefixes of our Kueue, for a graph without a configuration of Kueue.
 _UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
@@ -213,11 +211,9 @@ def _uncounted(graph: Graph) -> list[str]:
 
 
 def _from_yaml(written: str) -> object:
-    if len(written) > _LONGEST:
-        raise ShapeError(f"Kueue's configuration has {len(written)} characters, {_LONGEST} at most are read")
     try:
         return yaml.safe_load(written)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise ShapeError(f"Kueue's configuration is no YAML: {error}") from None
 
 

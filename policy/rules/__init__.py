@@ -12,7 +12,6 @@ from policy.graph import Graph
 from policy.rule import Rule
 
 _FIRST = "ledger"
-_LONGEST = 2000  # The maximum number of characters of a message.
 _MOST = 50  # The maximum number of printed findings of a rule.
 
 
@@ -33,11 +32,7 @@ class Violation:
     finding: Finding
 
     def __str__(self) -> str:
-        """Returns the message. If a message is very long, the function cuts its middle."""
-        text = self.finding.message
-        if len(text) > _LONGEST:
-            text = f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 4 :]}"
-        return f"{self.rule.id}: {text}"
+        return f"{self.rule.id}: {self.finding.message}"
 
 
 def violations(graph: Graph, without: Collection[str] = ()) -> Iterator[Violation]:

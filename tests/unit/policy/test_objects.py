@@ -113,3 +113,9 @@ def test_there_is_one_default_class() -> None:
     assert judge(platform() | defaults) == [
         "priorities: PriorityClass b: a second globalDefault next to PriorityClass a; keep one"
     ]
+
+
+def test_the_findings_of_a_rule_are_counted_after_the_first_fifty() -> None:
+    wrong = {f"pod {n}": an_object("v1", "Pod", f"p{n}", "immich", spec=graphs.pod("1.5")["spec"]) for n in range(300)}
+    lines = [line for line in judge(platform() | wrong) if line.startswith("seats: ")]
+    assert (len(lines), lines[-1]) == (51, "seats: and 250 more")
