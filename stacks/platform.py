@@ -15,7 +15,7 @@ import yaml
 from components.admission.pods import Admission, AdmissionArgs
 from components.admission.policy import MutatingApi
 from components.agents.board import Board, BoardArgs
-from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.agents.exporter import Exporter, ExporterArgs
 from components.agents.gate import Gate, GateArgs
 from components.agents.guard import Guard, GuardArgs
 from components.agents.reconcile import Capacity, CapacityArgs
@@ -100,7 +100,9 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
         priorities = [Priorities(place.named("priorities"), priorities_args, place.after())]
     queues = _declare_queues(settings, root, place)
     tenants = _declare_tenants(settings, ledger, queues, place)
-    capacity_args = CapacityArgs(cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile)
+    capacity_args = CapacityArgs(
+        cluster=settings.cluster, code=code, ledger=ledger, reconcile=settings.reconcile is not None
+    )
     capacity = Capacity(place.named("capacity"), capacity_args, place.after(system))
     if settings.queues is not None:
         local_args = LocalQueuesArgs(
@@ -125,14 +127,13 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
         )
     if settings.exporter is not None and node_code is not None:
         exporter_args = ExporterArgs(
-            spec=settings.exporter,
             cluster=settings.cluster,
             code=node_code,
             ledger=ledger,
             publish_devices=settings.publishes_devices,
         )
         Exporter(place.named("exporter"), exporter_args, place.after(system))
-        _declare_readers(settings, settings.exporter, ledger, system, tenants, code=code, place=place)
+        _declare_readers(settings, ledger, system, tenants, code=code, place=place)
     if settings.readers is not None:
         system_namespace = settings.cluster.system_namespace
         exporters = names.node_agent_namespace(system_namespace) if settings.exporter is not None else None
@@ -194,9 +195,7 @@ async def declare(settings: StackSettings) -> Mapping[str, Any]:
     return vars(outputs)
 
 
-def watchdog_args(
-    spec: WatchdogSpec, settings: StackSettings, ledger: Ledger, exporter: ExporterSpec, *, code: Zipapp
-) -> WatchdogArgs:
+def watchdog_args(spec: WatchdogSpec, settings: StackSettings, ledger: Ledger, *, code: Zipapp) -> WatchdogArgs:
     """Returns the arguments of the watchdog.
 
     The watchdog acts for tenants with a seat, or with a queue for gpumem.
@@ -207,7 +206,6 @@ def watchdog_args(
         spec=settings.acting(spec),
         cluster=settings.cluster,
         code=code,
-        exporter=exporter,
         budgeted=[name for name in settings.tenants if ledger.budget_mib(name) or name in queued],
         queued=list(queued),
         frameworks=settings.queues.frameworks if settings.queues else (),
@@ -365,7 +363,6 @@ def gpus_of(ledger: Ledger, queues: QueuesSpec | None, tenant: str) -> dict[str,
 
 def _declare_readers(
     settings: StackSettings,
-    exporter: ExporterSpec,
     ledger: Ledger,
     system: System,
     tenants: Mapping[str, Tenant],
@@ -375,7 +372,7 @@ def _declare_readers(
 ) -> None:
     cluster = settings.cluster
     if settings.watchdog is not None:
-        args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=code)
+        args = watchdog_args(settings.watchdog, settings, ledger, code=code)
         Watchdog(place.named("watchdog"), args, place.after(system, *(tenants[name] for name in args.budgeted)))
     if settings.gate is not None and settings.on_demand:
         gated = {tenants[workload.tenant] for workload in settings.on_demand.values()}
@@ -383,7 +380,6 @@ def _declare_readers(
             spec=settings.acting(settings.gate),
             cluster=cluster,
             code=code,
-            exporter=exporter,
             on_demand=settings.on_demand,
         )
         Gate(place.named("gate"), gate_args, place.after(system, *gated))
@@ -416,9 +412,7 @@ def _declare_scheduler(
 ) -> list[Scheduler]:
     if settings.scheduler is None or settings.exporter is None:
         return []
-    args = SchedulerArgs(
-        spec=settings.scheduler, cluster=settings.cluster, code=code, ledger=ledger, exporter=settings.exporter
-    )
+    args = SchedulerArgs(spec=settings.scheduler, cluster=settings.cluster, code=code, ledger=ledger)
     return [Scheduler(place.named("scheduler"), args, place.after(capacity))]
 
 

@@ -103,9 +103,9 @@ def render(schema: Mapping[str, Any]) -> str:
     lines = [_HEAD]
     for part, field in StackSettings.model_fields.items():
         lines += [f"## {part}", "", f"{field.description}", ""]
-        lines += ["| key | type | unit | default | example | meaning |", "|---|---|---|---|---|---|"]
-        lines += [_row(each) for each in settings(part, schema)]
-        lines.append("")
+        rows = [_row(each) for each in settings(part, schema)]
+        head = ["| key | type | unit | default | example | meaning |", "|---|---|---|---|---|---|"]
+        lines += [*head, *rows, ""] if rows else [f"It has no settings of its own: write `{part}: {{}}`.", ""]
     return "\n".join(lines)
 
 

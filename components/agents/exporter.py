@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
-from pydantic import Field
 
 from components.admission import resourceslice
 from components.admission.policy import put_into_force
@@ -13,7 +12,7 @@ from components.base.agent import Agent, Volume, flag, pod_template, ports_and_p
 from components.base.identity import Identity, PolicyRule
 from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress, peer
-from components.base.spec import Port, Seconds, Spec
+from components.base.spec import Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
@@ -30,17 +29,12 @@ _PAUSED = ("paused-for-driver-upgrade", "paused-for-mig-change")
 # Mounts the node's control groups at the path that NVML uses. Without a mount of the node's control groups, a container
 # sees only its own control group.
 _GROUPS = Volume(name="cgroups", path=names.CGROUPS, source={"hostPath": {"path": names.CGROUPS, "type": "Directory"}})
+# The time between two readings. The other agents ignore a reading that is older than 30 s.
+_INTERVAL_SECONDS = 5
 
 
 class ExporterSpec(Spec):
     """The node agent that measures the GPU memory of each pod."""
-
-    port: Port = Field(default=names.EXPORTER_PORT, description="Port of /metrics on each node's exporter.")
-    interval_seconds: Seconds = Field(
-        default=5,
-        le=15,
-        description="Time between two readings. The other agents ignore a reading that is older than 30 s.",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +42,6 @@ class ExporterArgs:
     """Holds the exporter's arguments. `code` includes NVML's bindings. With `publish_devices`, the exporter of each
     node publishes the node's devices as a ResourceSlice."""
 
-    spec: ExporterSpec
     cluster: ClusterSpec
     code: Zipapp
     ledger: Ledger
@@ -68,8 +61,8 @@ def exporter_agent(args: ExporterArgs) -> Agent:
         cluster=args.cluster,
         code=args.code,
         environment={
-            "PORT": str(args.spec.port),
-            "INTERVAL_SECONDS": str(args.spec.interval_seconds),
+            "PORT": str(names.EXPORTER_PORT),
+            "INTERVAL_SECONDS": str(_INTERVAL_SECONDS),
             names.VISIBLE_DEVICES: "all",
             names.DRIVER_CAPABILITIES: "utility",  # The exporter needs NVML only, and no CUDA library.
             "PUBLISH_DEVICES": flag(args.publish_devices),
@@ -89,11 +82,11 @@ def exporter_agent(args: ExporterArgs) -> Agent:
     )
 
 
-def telemetry_environment(system_namespace: str, exporter: ExporterSpec) -> dict[str, str]:
+def telemetry_environment(system_namespace: str) -> dict[str, str]:
     """Returns the environment variables with which an agent finds the exporters."""
     return {
         "EXPORTER_NAMESPACE": names.node_agent_namespace(system_namespace),
-        "EXPORTER_PORT": str(exporter.port),
+        "EXPORTER_PORT": str(names.EXPORTER_PORT),
     }
 
 
@@ -112,9 +105,7 @@ def telemetry_rules(system_namespace: str) -> tuple[PolicyRule, ...]:
     )
 
 
-def daemon_set(
-    agent: Agent, port: int, node_selectors: list[Mapping[str, str]], *, reads_caps: bool = False
-) -> Manifest:
+def daemon_set(agent: Agent, node_selectors: list[Mapping[str, str]], *, reads_caps: bool = False) -> Manifest:
     """Returns the DaemonSet that runs the exporter on every node that at least one node selector matches. No exporter
     runs on a node while NVIDIA's GPU operator replaces the driver of the node.
 
@@ -125,7 +116,7 @@ def daemon_set(
     """
     template = pod_template(
         agent,
-        container=ports_and_probes(port),
+        container=ports_and_probes(names.EXPORTER_PORT),
         pod={
             "hostPID": True,
             "runtimeClassName": names.GPU_RUNTIME_CLASS,
@@ -145,7 +136,7 @@ def network_policy(args: ExporterArgs) -> Manifest:
     ours_by_name = [names.WATCHDOG, names.GATE, names.SCHEDULER, names.BOARD]
     readers = {"key": names.LABEL_NAME, "operator": "In", "values": ours_by_name}
     ours = peer(args.cluster.system_namespace, {"matchExpressions": [readers]})
-    return ingress(agent.metadata, agent.selector, args.spec.port, [ours, *args.cluster.scrapers])
+    return ingress(agent.metadata, agent.selector, names.EXPORTER_PORT, [ours, *args.cluster.scrapers])
 
 
 def _any_of(node_selectors: list[Mapping[str, str]]) -> Manifest:
@@ -181,7 +172,6 @@ class Exporter(pulumi.ComponentResource):
         register(
             daemon_set(
                 agent,
-                args.spec.port,
                 [pool.node_selector for pool in pools],
                 reads_caps=any(pool.caps for pool in pools),
             ),

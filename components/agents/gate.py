@@ -8,7 +8,7 @@ from typing import ClassVar
 import pulumi
 from pydantic import Field, model_validator
 
-from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
+from components.agents.exporter import telemetry_environment, telemetry_rules
 from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, Agent, cron_job, flag
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
@@ -24,8 +24,8 @@ from tenancy.ledger import GATE_MARGIN_MIB
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
-# The number of consecutive samples with the same result after which the gate acts. Even a run that starts late takes
-# four samples at the longest interval of 15 s.
+# The time between two samples, and the number of consecutive samples with the same result after which the gate acts.
+_INTERVAL_SECONDS = 5
 _SAMPLES = 3
 # The shortest time before the gate starts a stopped workload again.
 _COOL_DOWN_SECONDS = 300
@@ -113,11 +113,6 @@ class GateSpec(Spec):
 
     needs: ClassVar[Mapping[str, str]] = {"exporter": "the gate acts on what the exporter measures"}
 
-    interval_seconds: Seconds = Field(
-        default=5,
-        le=15,
-        description="Time between two samples. The gate notices a waiting seat at the next sample.",
-    )
     armed: bool = Field(
         default=False, description="false: the gate only reports its decisions, and has no right to scale workloads."
     )
@@ -134,7 +129,6 @@ class GateArgs:
     spec: GateSpec
     cluster: ClusterSpec
     code: Zipapp
-    exporter: ExporterSpec
     on_demand: Mapping[str, OnDemandSpec]
 
 
@@ -183,9 +177,9 @@ def gate_agent(args: GateArgs) -> Agent:
         code=args.code,
         environment={
             "DRY_RUN": flag(not args.spec.armed),
-            "INTERVAL_SECONDS": str(args.spec.interval_seconds),
+            "INTERVAL_SECONDS": str(_INTERVAL_SECONDS),
             "RUN_SECONDS": str(GATE_RUN_SECONDS),
-            **telemetry_environment(namespace, args.exporter),
+            **telemetry_environment(namespace),
             "GATES": json.dumps(declared, separators=(",", ":")),
             "STARTING_SECONDS": str(args.spec.starting_seconds),
         },

@@ -15,7 +15,7 @@ from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, Labels, Mib, MibOrNone, Seconds, Spec
+from components.base.spec import Count, Labels, Mib, MibOrNone, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
@@ -32,6 +32,8 @@ _OF_SHARED_MEMORY = (
     "enforce",
     "price_per_gib_hour",
 )
+# The time between two passes while watches on the API server fail. While watches work, each change starts a pass.
+_INTERVAL_SECONDS = 10
 _READING_SLICES = PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "watch"))
 
 
@@ -135,23 +137,16 @@ class PoolSpec(Spec):
 class ReconcileSpec(Spec):
     """The agent that advertises gpumem and keeps it advertised."""
 
-    interval_seconds: Seconds = Field(
-        default=10,
-        le=30,
-        description="Time between two passes while watches on the API server fail. While watches work, each change "
-        "starts a pass.",
-    )
-
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityArgs:
-    """Holds the arguments. If another program advertises gpumem, `reconcile` is None. Without `reconcile`, the stack
-    declares only the ledger."""
+    """Holds the arguments. If another program advertises gpumem, `reconcile` is False, and the stack declares only the
+    ledger."""
 
     cluster: ClusterSpec
     code: Zipapp
     ledger: Ledger
-    reconcile: ReconcileSpec | None
+    reconcile: bool
 
 
 def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Manifest:
@@ -170,7 +165,7 @@ def ledger_config_map(ledger: Ledger, namespace: str, *, advertised: bool) -> Ma
     }
 
 
-def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int) -> Agent:
+def reconcile_agent(args: CapacityArgs, *, run_seconds: int) -> Agent:
     """Returns the agent reconcile. reconcile may patch the status of any node, because a node can leave its pool.
 
     node_status.py limits the fields that reconcile may write in the status.
@@ -182,7 +177,7 @@ def reconcile_agent(args: CapacityArgs, spec: ReconcileSpec, *, run_seconds: int
         namespace=namespace,
         cluster=args.cluster,
         code=args.code,
-        environment={"INTERVAL_SECONDS": str(spec.interval_seconds), "RUN_SECONDS": str(run_seconds)},
+        environment={"INTERVAL_SECONDS": str(_INTERVAL_SECONDS), "RUN_SECONDS": str(run_seconds)},
         rules=(
             PolicyRule(
                 "", ("configmaps",), ("get", "watch", "patch"), resource_names=(names.LEDGER,), namespace=namespace
@@ -237,17 +232,17 @@ class Capacity(pulumi.ComponentResource):
     def __init__(self, name: str, args: CapacityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         pools = {pool.name: pool.advertised_mib for pool in args.ledger.shared_pools}
         super().__init__(component_type("Capacity"), name, {"advertisedMib": pools}, opts)
-        if args.reconcile is None:
+        if args.reconcile:
+            last = self._declare_reconcile(name, args)
+        else:
             namespace = args.cluster.system_namespace
             guard = put_into_force(node_status.ledger_writes(namespace), f"{name}-ledger-writes", parent=self)
             ledger = ledger_config_map(args.ledger, namespace, advertised=False)
             last = register(ledger, f"{name}-ledger", parent=self, depends_on=[guard], replace_on_changes=_RETIRES)
-        else:
-            last = self._declare_reconcile(name, args, args.reconcile)
         self.advertised = last.urn.apply(lambda _: pools)
         self.register_outputs({"advertisedMib": self.advertised})
 
-    def _declare_reconcile(self, name: str, args: CapacityArgs, spec: ReconcileSpec) -> pulumi.CustomResource:
+    def _declare_reconcile(self, name: str, args: CapacityArgs) -> pulumi.CustomResource:
         """Declares the policies, the journal, the CronJob, the ledger and the Job, in this order.
 
         Pulumi deletes the policies, the journal, the CronJob, the ledger and the Job in reverse order. The CronJob must
@@ -262,7 +257,7 @@ class Capacity(pulumi.ComponentResource):
                 "ledger-writes": node_status.ledger_writes(namespace),
             }.items()
         ]
-        agent = reconcile_agent(args, spec, run_seconds=RUN_SECONDS)
+        agent = reconcile_agent(args, run_seconds=RUN_SECONDS)
         identity = Identity(f"{name}-reconcile", agent, pulumi.ResourceOptions(parent=self))
         kept = register(journal_config_map(agent), f"{name}-journal", parent=self)
         keeper = register(cron_job(agent), f"{name}-cron-job", parent=self, depends_on=[identity, kept, *guards])
@@ -276,7 +271,7 @@ class Capacity(pulumi.ComponentResource):
             custom_timeouts=pulumi.CustomTimeouts(delete="5m"),
         )
         return register(
-            advertise_job(reconcile_agent(args, spec, run_seconds=0), ledger),
+            advertise_job(reconcile_agent(args, run_seconds=0), ledger),
             f"{name}-job",
             parent=self,
             depends_on=[stored],

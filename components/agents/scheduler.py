@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pydantic import Field
 
-from components.agents.exporter import ExporterSpec, ledger_rule, telemetry_environment
+from components.agents.exporter import ledger_rule, telemetry_environment
 from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template, probes
 from components.base.identity import Identity, PolicyRule, RoleRef, events_rule
 from components.base.manifest import Manifest, component_type, register
@@ -61,7 +61,6 @@ class SchedulerArgs:
     cluster: ClusterSpec
     code: Zipapp
     ledger: Ledger
-    exporter: ExporterSpec
 
 
 def scheduler_agent(args: SchedulerArgs) -> Agent:
@@ -82,7 +81,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             "LEASE": f"{namespace}/{names.SCHEDULER}",
             "SCORING": spec.scoring,
             "HOLD_SECONDS": str(_HOLD_SECONDS),
-            **telemetry_environment(namespace, args.exporter),
+            **telemetry_environment(namespace),
         },
         rules=(
             ledger_rule(namespace),

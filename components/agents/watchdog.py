@@ -9,7 +9,7 @@ from typing import ClassVar
 import pulumi
 from pydantic import Field
 
-from components.agents.exporter import ExporterSpec, telemetry_environment, telemetry_rules
+from components.agents.exporter import telemetry_environment, telemetry_rules
 from components.base.agent import RUN_SECONDS, Agent, cron_job, flag
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
@@ -20,6 +20,8 @@ from components.base.zipapp import Zipapp
 from tenancy import names
 from tenancy.frameworks import FrameworkName, parts_of
 
+# The time between two passes.
+_INTERVAL_SECONDS = 5
 # The time before the watchdog may recycle the same workload again.
 _COOL_DOWN_SECONDS = 600
 # The longest grace period of a recycled pod. The grace period of a recycled pod is short, because other pods wait for
@@ -35,7 +37,6 @@ class WatchdogSpec(Spec):
     armed: bool = Field(
         default=False, description="false: the watchdog only reports its decisions, and has no right to evict."
     )
-    interval_seconds: Seconds = Field(default=5, le=30, description="Time between two passes.")
     minimum_age_seconds: Seconds = Field(
         default=120,
         description="Minimum age of a pod in seconds before the watchdog may recycle the pod, because a new pod may "
@@ -66,7 +67,6 @@ class WatchdogArgs:
     spec: WatchdogSpec
     cluster: ClusterSpec
     code: Zipapp
-    exporter: ExporterSpec
     budgeted: Sequence[str]
     queued: Sequence[str] = ()
     frameworks: Sequence[FrameworkName] = ()
@@ -85,7 +85,7 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
         code=args.code,
         environment={
             "DRY_RUN": flag(not spec.armed),
-            "INTERVAL_SECONDS": str(spec.interval_seconds),
+            "INTERVAL_SECONDS": str(_INTERVAL_SECONDS),
             "RUN_SECONDS": str(RUN_SECONDS),
             "MINIMUM_AGE_SECONDS": str(spec.minimum_age_seconds),
             "COOL_DOWN_SECONDS": str(_COOL_DOWN_SECONDS),
@@ -93,7 +93,7 @@ def watchdog_agent(args: WatchdogArgs) -> Agent:
             "EVICTIONS_PER_HOUR": str(spec.evictions_per_hour),
             "LEAST_FREE_MIB": str(spec.least_free_mib),
             "TENANTS": ",".join(sorted(args.budgeted)),
-            **telemetry_environment(namespace, args.exporter),
+            **telemetry_environment(namespace),
         },
         rules=tuple(_rules(args)),
     )

@@ -199,11 +199,11 @@ def _admission(proposal: StackProposal) -> Entry | None:
 def _agents(proposal: StackProposal) -> Iterator[Entry]:
     yield Entry(
         _key("reconcile"),
-        map_of(Entry("interval_seconds", 10)),
+        map_of(),
         above=("", "The agents. The watchdog only observes until you set `armed: true`."),
     )
-    yield Entry(_key("exporter"), map_of(Entry("interval_seconds", 5)))
-    yield Entry(_key("watchdog"), map_of(Entry("interval_seconds", 5)))
+    yield Entry(_key("exporter"), map_of())
+    yield Entry(_key("watchdog"), map_of())
     if proposal.needs_scheduler:
         release = _RELEASE.match(proposal.version)
         image = Entry("image", f"{SCHEDULER_IMAGE}:{release[0]}", "the API server's version") if release else None

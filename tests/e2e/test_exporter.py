@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from agents.kube.slices import SLICES
 from agents.runtime import exposition
 from components.admission import resourceslice
 from components.admission.policy import binding as in_force
-from components.agents.exporter import ExporterArgs, ExporterSpec, daemon_set, exporter_agent
+from components.agents.exporter import ExporterArgs, daemon_set, exporter_agent
 from components.agents.reconcile import ledger_config_map
 from components.base.system import ClusterSpec, code_config_map, namespace
 from components.base.zipapp import build_for_nodes
@@ -74,13 +75,10 @@ def card(real_cluster: HeldCluster) -> Path:
 @pytest.fixture(scope="module")
 def exporter(real_cluster: HeldCluster, card: Path) -> Iterator[str]:
     code = build_for_nodes()
-    agent = exporter_agent(
-        ExporterArgs(
-            spec=ExporterSpec(interval_seconds=1), cluster=CLUSTER, code=code, ledger=LEDGER, publish_devices=True
-        )
-    )
+    agent = exporter_agent(ExporterArgs(cluster=CLUSTER, code=code, ledger=LEDGER, publish_devices=True))
+    agent = replace(agent, environment={**agent.environment, "INTERVAL_SECONDS": "1"})
     guard = resourceslice.exporter_writes(LEDGER.names, NODES)
-    workload = daemon_set(agent, 9401, [NODE_LABELS])
+    workload = daemon_set(agent, [NODE_LABELS])
     workload["spec"]["template"]["spec"]["tolerations"].append({"key": node.TAINT, "operator": "Exists"})
     api = real_cluster.api
     objects = (

@@ -19,7 +19,6 @@ from agents.runtime.log import Log
 from agents.watchdog.evict import EvictionOutcome, recycle
 from agents.watchdog.pods import GpuPod, read_pods
 from agents.watchdog.types import RecycleTarget
-from components.agents.exporter import ExporterSpec
 from components.agents.watchdog import WatchdogArgs, WatchdogSpec, watchdog_agent
 from components.base.identity import binding, role, service_account
 from components.monitoring.rules import queues
@@ -213,7 +212,6 @@ def watchdog(stack: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         spec=WatchdogSpec(armed=True),
         cluster=CLUSTER,
         code=CODE,
-        exporter=ExporterSpec(),
         budgeted=[TEAM],
         queued=[TEAM],
         frameworks=tuple(FrameworkName),

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from components.agents.exporter import ExporterSpec
 from components.agents.gate import Gate, GateArgs, GateSpec, HttpJsonDemand, OnDemandSpec
 from components.base import zipapp
 from components.base.system import ClusterSpec, code_config_map, namespace
@@ -156,10 +155,9 @@ def gate_objects(cluster: ClusterSpec, queues: str) -> list[Manifest]:
         for name, need in NEEDS.items()
     }
     args = GateArgs(
-        spec=GateSpec(interval_seconds=2, armed=True),
+        spec=GateSpec(armed=True),
         cluster=cluster,
         code=zipapp.build(),
-        exporter=ExporterSpec(port=PORT),
         on_demand=on_demand,
     )
     return list(build(lambda: Gate("gate", args)).objects())

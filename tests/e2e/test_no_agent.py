@@ -40,7 +40,7 @@ CONFIG = yaml.safe_dump(
         "cluster": raw()["cluster"],
         "pools": {"t4": raw()["pools"]["t4"]},
         "tenants": {"immich": {"delete": True}},
-        "reconcile": {"interval_seconds": 10},
+        "reconcile": {},
     }
 )
 
@@ -145,7 +145,7 @@ def test_a_quota_without_room_for_a_pod_ends_up_with_the_api_servers_reason(lab:
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     lab.cluster.api.create(QUOTAS, quota)
     eventually(lambda: "hard" in lab.found(f"{QUOTAS}/none").get("status", {}), "the quota counts")
-    lab.write(lambda config: config["reconcile"].update(interval_seconds=11))
+    lab.write(lambda config: config["pools"]["t4"].update(floor_mib=100))
     error = refused_up(lab)
     assert error.startswith(f"  Job {SYSTEM}/{names.RECONCILE}-")
     assert "FailedCreate: " in error

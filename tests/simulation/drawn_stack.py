@@ -64,11 +64,10 @@ def _drawn(dice: Random) -> prod.Raw:
         "unbudgeted": unbudgeted,
         "watchdog": {
             "armed": True,
-            "interval_seconds": 5,
             "least_free_mib": dice.choice((0, 512)),
             "evictions_per_hour": dice.choice((2, 4)),
         },
-        "gate": {"armed": True, "interval_seconds": 5},
+        "gate": {"armed": True},
         "admission": {"gpu_priority": "gpu-workload", "exempt_namespaces": ["nvidia"]},
     }
     if dice.random() < 0.6:

@@ -14,7 +14,7 @@ import pytest
 from agents.kube.slices import SLICES
 from components.admission import node_status
 from components.admission.policy import binding
-from components.agents.reconcile import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
+from components.agents.reconcile import CapacityArgs, ledger_config_map, reconcile_agent
 from components.base import identity, zipapp
 from components.base.identity import Account
 from components.base.system import ClusterSpec
@@ -46,8 +46,8 @@ ENDS_SECONDS = 120
 
 def reconcile_identity(ledger: Ledger) -> Account:
     cluster = ClusterSpec(resource_domain=NAMES.domain, system_namespace=SYSTEM, agent_image="python:3.13.9")
-    args = CapacityArgs(cluster=cluster, code=zipapp.build(), ledger=ledger, reconcile=ReconcileSpec())
-    return reconcile_agent(args, ReconcileSpec(), run_seconds=0)
+    args = CapacityArgs(cluster=cluster, code=zipapp.build(), ledger=ledger, reconcile=True)
+    return reconcile_agent(args, run_seconds=0)
 
 
 @pytest.fixture(scope="module")

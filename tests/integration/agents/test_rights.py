@@ -23,10 +23,10 @@ from agents.node.cgroup import Container
 from agents.reconcile import main as reconcile
 from agents.runtime.settings import read
 from agents.watchdog import main as watchdog
-from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.agents.exporter import Exporter, ExporterArgs
 from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
 from components.agents.guard import Guard, GuardArgs
-from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
+from components.agents.reconcile import Capacity, CapacityArgs
 from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from policy.rules.rbac import ALLOWED
@@ -76,7 +76,7 @@ def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     kept = f"/api/v1/namespaces/{CLUSTER.system_namespace}/configmaps/{names.journal(names.RECONCILE)}"
     busy.cluster.objects[kept] = {"metadata": {"resourceVersion": busy.cluster.next_version()}}
     by_slices = replace(LEDGER, pools=tuple(replace(pool, source=Source.DECLARED) for pool in LEDGER.pools))
-    args = CapacityArgs(cluster=CLUSTER, code=CODE, ledger=by_slices, reconcile=ReconcileSpec())
+    args = CapacityArgs(cluster=CLUSTER, code=CODE, ledger=by_slices, reconcile=True)
     graph = declared(Capacity, "c", args)
     stored = Ledger.from_data(json.loads(busy.cluster.objects[busy.cluster.ledger_path]["data"][names.LEDGER_KEY]))
     busy.cluster.add_ledger(*(replace(pool, source=Source.DECLARED) for pool in stored.pools))
@@ -95,7 +95,6 @@ def watched(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     args = WatchdogArgs(
         cluster=CLUSTER,
         code=CODE,
-        exporter=ExporterSpec(),
         spec=WatchdogSpec(armed=True),
         budgeted=["team-a"],
         queued=["team-a"],
@@ -148,7 +147,7 @@ def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     for each in (GATE, replace(GATE, namespace="media", deployment="worker")):
         add_deployment(busy.cluster, each)
     add_journal(busy.cluster)
-    args = GateArgs(cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), spec=GateSpec(armed=True), on_demand=on_demand)
+    args = GateArgs(cluster=CLUSTER, code=CODE, spec=GateSpec(armed=True), on_demand=on_demand)
     graph = declared(Gate, "g", args)
     given = environ(busy, graph, EXPORTER_PORT=str(busy.exporter_port))
     given["GATES"] = given["GATES"].replace('"samples":3', '"samples":1')
@@ -157,8 +156,7 @@ def gated(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
 
 
 def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
-    spec = ExporterSpec(interval_seconds=1)
-    args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, spec=spec, publish_devices=True)
+    args = ExporterArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, publish_devices=True)
     graph = declared(Exporter, "e", args)
     nvml = FakeNvml(busy.mount, busy.mount / "card")
     if not fake_nvml.can_build():
@@ -171,6 +169,7 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         **busy.environ(),
         **nvml.environ,
         "PORT": str(port),
+        "INTERVAL_SECONDS": "1",
         "NODE_NAME": "k8s-node1",
     }
     asked: set[Call] = set()
@@ -240,6 +239,6 @@ def of_the_gate(held: set[Right]) -> set[tuple[str, str, bool]]:
 
 def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
     """A test in tests/e2e/prod compares the scheduler's requests with its roles."""
-    args = SchedulerArgs(spec=SchedulerSpec(), cluster=CLUSTER, code=CODE, ledger=LEDGER, exporter=ExporterSpec())
+    args = SchedulerArgs(spec=SchedulerSpec(), cluster=CLUSTER, code=CODE, ledger=LEDGER)
     held = granted(declared(Scheduler, "s", args))
     assert of_the_gate(held) == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.agents.exporter import ExporterSpec
 from components.agents.gate import GateArgs, gate_agent, gate_cron_job
-from components.agents.reconcile import CapacityArgs, ReconcileSpec, ledger_config_map, reconcile_agent
+from components.agents.reconcile import CapacityArgs, ledger_config_map, reconcile_agent
 from components.agents.scheduler import SchedulerArgs, SchedulerSpec, deployment
 from components.agents.watchdog import watchdog_agent
 from components.base.agent import RUN_SECONDS, cron_job
@@ -51,7 +50,6 @@ def stack_of(settings: StackSettings) -> Stack:
         cluster=settings.cluster,
         code=_NO_CODE,
         ledger=ledger,
-        exporter=settings.exporter or ExporterSpec(),
     )
     environ[SCHEDULER] = environ_of(deployment(scheduler_args)["spec"]["template"]["spec"], "extender")
     return Stack(
@@ -68,19 +66,17 @@ def stack_of(settings: StackSettings) -> Stack:
 
 
 def _cron_jobs(settings: StackSettings, ledger: Ledger) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    cluster, exporter = settings.cluster, settings.exporter or ExporterSpec()
-    capacity = CapacityArgs(cluster=cluster, code=_NO_CODE, ledger=ledger, reconcile=settings.reconcile)
-    spec = settings.reconcile or ReconcileSpec()
-    yield RECONCILE, cron_job(reconcile_agent(capacity, spec, run_seconds=RUN_SECONDS))["spec"]
+    cluster = settings.cluster
+    capacity = CapacityArgs(cluster=cluster, code=_NO_CODE, ledger=ledger, reconcile=True)
+    yield RECONCILE, cron_job(reconcile_agent(capacity, run_seconds=RUN_SECONDS))["spec"]
     if settings.watchdog is not None:
-        args = watchdog_args(settings.watchdog, settings, ledger, exporter, code=_NO_CODE)
+        args = watchdog_args(settings.watchdog, settings, ledger, code=_NO_CODE)
         yield WATCHDOG, cron_job(watchdog_agent(args))["spec"]
     if settings.gate is not None and settings.on_demand:
         gate_args = GateArgs(
             spec=settings.acting(settings.gate),
             cluster=cluster,
             code=_NO_CODE,
-            exporter=exporter,
             on_demand=settings.on_demand,
         )
         yield GATE, gate_cron_job(gate_agent(gate_args))["spec"]

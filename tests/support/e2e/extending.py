@@ -19,7 +19,6 @@ from agents.kube.slices import SLICES
 from agents.reconcile.decide import NodePatch, status_patch
 from agents.telemetry.device import Device, Survey
 from agents.telemetry.resourceslice import PublishingNode, slice_of
-from components.agents.exporter import ExporterSpec
 from components.agents.reconcile import ledger_config_map
 from components.agents.scheduler import (
     SchedulerArgs,
@@ -57,7 +56,6 @@ _ARGS = SchedulerArgs(
     cluster=ClusterSpec(resource_domain=DOMAIN, system_namespace=SYSTEM, agent_image=agent_image()),
     code=Zipapp(b"", digest=""),
     ledger=LEDGER,
-    exporter=ExporterSpec(),
 )
 _AGENT = scheduler_agent(_ARGS)
 # With these durations, the replicas elect a new leader within 6 s.

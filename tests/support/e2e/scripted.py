@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tenancy import names
 from tests.support.e2e.rollout import GPUMEM, eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 
-PORT = 8080
+PORT = names.EXPORTER_PORT
 _SERVER = """
 import http.server, json, os, re, ssl, time, urllib.request
 from pathlib import Path
@@ -43,14 +44,12 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 
 
 def quick(config: dict[str, Any]) -> None:
-    """Changes prod for tests of the watchdog: it is quick, exporters serve at PORT, and a queue hands out gpumem."""
+    """Changes prod for tests of the watchdog: it is quick, and a queue hands out gpumem."""
     config["watchdog"] = {
         "armed": True,
-        "interval_seconds": 2,
         "minimum_age_seconds": 1,
         "evictions_per_hour": 100,
     }
-    config["exporter"]["port"] = PORT
     config["tenants"]["lab"] = {}
     queues = config["queues"]
     queues["flavors"]["t4-memory"] = {"pool": "t4"}

@@ -59,8 +59,8 @@ def test_what_the_engine_has_is_what_the_stack_file_shows(tmp_path: Path, monkey
     with pytest.raises(settings.ConfigError) as refused:
         of_the_engine(monkeypatch, {**as_the_engine(raw()), "gpu-tenancy:gate": '{"armed": false}'}, tmp_path)
     assert str(refused.value) == (
-        'gpu-tenancy:gate: the engine has {"armed": false}, but Pulumi.x.yaml has {"armed": true, "interval_seconds": '
-        "5}; only Pulumi.x.yaml may have this key: remove it from the --config-file, the environment or the Pulumi.yaml"
+        'gpu-tenancy:gate: the engine has {"armed": false}, but Pulumi.x.yaml has {"armed": true}; '
+        "only Pulumi.x.yaml may have this key: remove it from the --config-file, the environment or the Pulumi.yaml"
     )
 
 

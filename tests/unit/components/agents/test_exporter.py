@@ -1,12 +1,10 @@
 from dataclasses import replace
 
 import pytest
-from pydantic import ValidationError
 
-from components.agents.exporter import Exporter, ExporterArgs, ExporterSpec
+from components.agents.exporter import Exporter, ExporterArgs
 from components.base.manifest import Manifest
 from components.base.system import ClusterSpec
-from tenancy.seconds import FRESH_SECONDS
 from tests.support.engine import Graph
 from tests.support.given import (
     CLUSTER,
@@ -18,7 +16,7 @@ from tests.support.given import (
     declared,
 )
 
-ARGS = ExporterArgs(spec=ExporterSpec(port=9555), cluster=CLUSTER, code=NODE_CODE, ledger=LEDGER)
+ARGS = ExporterArgs(cluster=CLUSTER, code=NODE_CODE, ledger=LEDGER)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def test_who_acts_on_the_measurements_reads_them_and_prometheus_and_nobody_else(
     assert (readers["key"], readers["operator"]) == ("app.kubernetes.io/name", "In")
     expected = {"gpu-vram-watchdog", "gpu-demand-gate", "gpu-tenancy-scheduler", "gpu-tenancy-board"}
     assert set(readers["values"]) == expected
-    assert rule["ports"] == [{"protocol": "TCP", "port": 9555}]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 9401}]
     assert graph.depends_on(graph.one("DaemonSet"), graph.one("NetworkPolicy"))
 
 
@@ -56,9 +54,3 @@ def test_what_it_may_publish_is_limited_before_it_may(publishing: Graph) -> None
     assert guard.inputs["spec"] == {"policyName": "gpu-tenancy-device-slices", "validationActions": ["Deny"]}
     assert publishing.depends_on(guard, publishing.one("ValidatingAdmissionPolicy"))
     assert publishing.depends_on(publishing.one("DaemonSet"), guard)
-
-
-def test_its_samples_are_never_older_than_its_readers_believe() -> None:
-    assert ExporterSpec(interval_seconds=15).interval_seconds * 2 <= FRESH_SECONDS
-    with pytest.raises(ValidationError, match="less than or equal to 15"):
-        ExporterSpec(interval_seconds=16)

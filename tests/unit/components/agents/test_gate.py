@@ -3,7 +3,6 @@ import json
 import pytest
 
 from agents.runtime.clock import PROMPT_SECONDS
-from components.agents.exporter import ExporterSpec
 from components.agents.gate import (
     Gate,
     GateArgs,
@@ -43,7 +42,7 @@ def graph() -> Graph:
 
 
 def of(spec: GateSpec) -> Graph:
-    args = GateArgs(spec=spec, cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), on_demand=ON_DEMAND)
+    args = GateArgs(spec=spec, cluster=CLUSTER, code=CODE, on_demand=ON_DEMAND)
     return declared(Gate, "gate", args)
 
 

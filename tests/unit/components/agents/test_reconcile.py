@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from components.agents.reconcile import Capacity, CapacityArgs, ReconcileSpec
+from components.agents.reconcile import Capacity, CapacityArgs
 from components.base.manifest import register
 from components.base.zipapp import Zipapp
 from tenancy.ledger import Ledger, Seat
@@ -17,7 +17,7 @@ FINALIZER = "example.com/advertised-capacity"
 
 
 def args(**changes: Any) -> CapacityArgs:
-    return replace(CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=ReconcileSpec()), **changes)
+    return replace(CapacityArgs(cluster=CLUSTER, code=CODE, ledger=LEDGER, reconcile=True), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +105,13 @@ def test_another_domain_replaces_the_ledger_so_that_the_old_keys_are_retired(gra
 
 
 def test_reconcile_left_out_replaces_the_ledger_too() -> None:
-    ledger = declared(Capacity, "capacity", args(reconcile=None)).one("ConfigMap")
+    ledger = declared(Capacity, "capacity", args(reconcile=False)).one("ConfigMap")
     assert list(ledger.request.replaceOnChanges) == ["metadata.finalizers"]
     assert ledger.request.deleteBeforeReplace
 
 
 def test_without_reconcile_there_is_the_ledger_with_its_policy_and_nothing_holds_it() -> None:
-    graph = declared(Capacity, "capacity", args(reconcile=None))
+    graph = declared(Capacity, "capacity", args(reconcile=False))
     policy = {"capacity-ledger-writes", "capacity-ledger-writes-binding"}
     assert names(graph.resources) == {"capacity", "capacity-ledger", *policy}
     assert "finalizers" not in graph.one("ConfigMap", "capacity-ledger").inputs["metadata"]

@@ -8,7 +8,6 @@ import pytest
 from agents.extender import certs, protocol
 from agents.extender import main as extender
 from agents.runtime import settings as agent_environment
-from components.agents.exporter import ExporterSpec
 from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from tests.support.engine import Graph
 from tests.support.given import CLUSTER, CODE, LEDGER, PROMETHEUS, SCRAPED, declared, pod
@@ -18,7 +17,6 @@ ARGS = SchedulerArgs(
     cluster=CLUSTER,
     code=CODE,
     ledger=LEDGER,
-    exporter=ExporterSpec(port=9401),
 )
 
 

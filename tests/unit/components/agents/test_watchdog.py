@@ -2,7 +2,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from components.agents.exporter import ExporterSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
 from tenancy.frameworks import FrameworkName
 from tests.support.engine import Graph
@@ -37,7 +36,6 @@ def watchdog(*, armed: bool, assumed: Sequence[str] = (), frameworks: Sequence[F
         spec=WatchdogSpec(armed=armed),
         cluster=CLUSTER,
         code=CODE,
-        exporter=ExporterSpec(port=9999),
         budgeted=["team-a", "chat"],
         queued=["team-a"],
         frameworks=frameworks,

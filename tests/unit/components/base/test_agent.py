@@ -9,7 +9,6 @@ import yaml
 
 from agents.__main__ import programs
 from agents.runtime import settings as agent_environment
-from components.agents.exporter import ExporterSpec
 from components.agents.watchdog import WatchdogArgs, WatchdogSpec, watchdog_agent
 from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
 from stacks import platform, settings
@@ -86,16 +85,14 @@ def test_only_the_guard_is_root_and_has_capabilities(workloads: list[dict[str, A
 
 
 def test_an_agent_without_rights_gets_no_token() -> None:
-    agent = watchdog_agent(
-        WatchdogArgs(spec=WatchdogSpec(), cluster=CLUSTER, code=CODE, exporter=ExporterSpec(), budgeted=[])
-    )
+    agent = watchdog_agent(WatchdogArgs(spec=WatchdogSpec(), cluster=CLUSTER, code=CODE, budgeted=[]))
     assert pod_template(agent)["spec"]["automountServiceAccountToken"] is True
     assert pod_template(replace(agent, rules=()))["spec"]["automountServiceAccountToken"] is False
 
 
 def test_with_an_image_that_has_the_code_a_pod_mounts_no_code_and_starts_only_its_own() -> None:
     cluster = CLUSTER.model_copy(update={"agent_image_has_code": True})
-    args = WatchdogArgs(spec=WatchdogSpec(), cluster=cluster, code=CODE, exporter=ExporterSpec(), budgeted=[])
+    args = WatchdogArgs(spec=WatchdogSpec(), cluster=cluster, code=CODE, budgeted=[])
     spec = pod_template(watchdog_agent(args))["spec"]
     (main,) = spec["containers"]
     assert main["command"][-2:] == [f"/opt/gpu-tenancy/{CODE.config_map}.pyz", "watchdog"]
