@@ -11,58 +11,8 @@ import pytest
 
 from agents.extender import certs
 from tests.support.api_server import ServedOverTls
-from tests.support.exporters import add_exporter
-from tests.support.extenders import PATIENCE_SECONDS, Extender, eventually, publish, running
+from tests.support.extenders import PATIENCE_SECONDS, publish, running
 from tests.support.fake_cluster import SYSTEM, T4
-from tests.support.shipped_exporter import shipped_exporter
-from toolchain.cluster.fake_nvml import FakeNvml
-
-MIB = 2**20
-
-
-@pytest.mark.parametrize(("scoring", "best"), [("best_fit", "tight"), ("fragmentation", "even")])
-def test_it_places_by_the_rule_of_its_environment(
-    served: ServedOverTls, zipapp: Path, tmp_path: Path, scoring: str, best: str
-) -> None:
-    served.cluster.add_ledger(T4)
-    for node, mib in (("tight", 6000), ("even", 8000), ("other", 8000)):
-        served.cluster.add_node(node)
-        publish(served.cluster, mib + T4.reserve_mib, node=node)
-    served.cluster.add_pod("usual", "other", "4000")
-    with running(served, zipapp, tmp_path, SCORING=scoring) as extender:
-        assert extender.filter(4000, nodes=("even", "tight"))["NodeNames"] == [best]
-
-
-def refusal(extender: Extender, mib: int) -> str | None:
-    answer = extender.filter(mib)
-    assert not answer["FailedAndUnresolvableNodes"]
-    reasons: dict[str, str] = answer["FailedNodes"]
-    return reasons.get("k8s-node1")
-
-
-def test_a_pod_gets_at_most_the_measured_free_memory_above_the_floor(
-    served: ServedOverTls, zipapp: Path, node_zipapp: Path, nvml: FakeNvml, tmp_path: Path
-) -> None:
-    def use(mib: int) -> None:
-        nvml.show(f"device GPU-11 {15360 * MIB} {(15360 - mib) * MIB} {mib * MIB}")
-
-    use(6000)
-    served.cluster.add_ledger(T4)
-    served.cluster.add_node()
-    add_exporter(served, ip="127.0.0.1")
-    with shipped_exporter(served, node_zipapp, nvml) as exporter:
-        eventually(lambda: any("resourceslices" in path for path in served.cluster.objects))
-        environment = {"EXPORTER_NAMESPACE": "nodes", "EXPORTER_PORT": str(exporter.port)}
-        with running(served, zipapp, tmp_path, **environment) as extender:
-            for used_mib in (6000, 12000):
-                use(used_mib)
-                free_mib = 15360 - used_mib
-                largest_mib = free_mib - T4.floor_mib
-                why = (
-                    f"its largest GPU has {largest_mib} MiB free, not {largest_mib + 1}, as measured and less the floor"
-                )
-                eventually(lambda mib=largest_mib + 1, why=why: refusal(extender, mib) == why)
-                assert refusal(extender, largest_mib) is None
 
 
 def test_if_a_thread_ends_the_process_ends(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:

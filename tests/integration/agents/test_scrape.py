@@ -49,21 +49,6 @@ def test_an_exporter_that_hangs_delays_none_of_the_others(at_once: int, monkeypa
     assert late == [f"{url}: no complete answer within 0.5 s" for url in silent]
 
 
-def test_an_exporter_is_asked_only_when_its_scrape_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scraping, "AT_ONCE", 2)
-    taken = []
-
-    def urls() -> Iterator[str]:
-        for number in range(5):
-            taken.append(number)
-            yield f"http://127.0.0.1:1/{number}"
-
-    results = scrape(urls())
-    next(results)
-    assert taken == [0, 1]
-    results.close()
-
-
 def test_only_an_ip_address_is_asked_because_a_lookup_of_a_name_would_block() -> None:
     ((_, page),) = scrape(["http://localhost:1/metrics"])
     assert isinstance(page, Unjudged)

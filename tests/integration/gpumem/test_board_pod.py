@@ -135,25 +135,3 @@ def test_the_board_of_a_pod_shows_names_only_where_the_operator_allows_it(
     assert {right for right in HELD if not any(right.covers(each) for each in made)} == set(), (
         "rights that nothing uses"
     )
-
-
-def test_a_cluster_that_cannot_be_read_at_the_start_is_one_sentence(
-    archive: Path, certificates: Path, tmp_path: Path
-) -> None:
-    cluster = Answers()
-    cluster.api = FakeApi()
-    settings = {"LEDGER_NAMESPACE": SYSTEM, "PORT": "1", "SHOW_PODS": "false"}
-    with (
-        served_over_tls(cluster, certificates, tmp_path / "account") as served,
-        started(archive, {**os.environ, **served.environ(), **settings}) as process,
-    ):
-        assert process.wait(LOADED_SECONDS) == 1
-        assert process.stderr is not None
-        assert process.stderr.read().startswith("board: there is no ConfigMap gpu-tenancy-ledger in")
-
-
-def test_a_variable_that_is_missing_is_named(archive: Path) -> None:
-    with started(archive, {}) as process:
-        assert process.wait(LOADED_SECONDS) == 1
-        assert process.stderr is not None
-        assert "PORT: is not set; set it in the agent's manifest" in process.stderr.read()

@@ -67,12 +67,6 @@ def because(series: str, reason: str) -> str:
 
 FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
     "a watchdog that stops completing runs": ({WATCHED: beats(until=FAULT + 3)}, "GpuAgentSilent", 175),
-    "an API server whose clock is an hour ahead": (
-        {WATCHED: lambda second: beats()(second) + (3600 if second > FAULT else 0)},
-        "GpuAgentSilent",
-        175,
-    ),
-    "a CronJob that is gone": ({WATCHED: ends(WATCHED)}, "GpuAgentUnseen", 175),
     "an exporter that is gone": (
         {name: ends(name) for name in NORMAL if name.startswith("gpu_")},
         "GpuTelemetryMissing",
@@ -84,19 +78,9 @@ FAULTS: dict[str, tuple[dict[str, Values], str, int]] = {
         "GpuTelemetryFrozen",
         175,
     ),
-    "an exporter with an old reading": (
-        {AGE: lambda second: second % 89 / 1000 + (1 if second <= FAULT else 61)},
-        "GpuTelemetryFrozen",
-        175,
-    ),
     "an exporter that shows pods that are gone": ({RUNNING: ends(RUNNING)}, "GpuTelemetryFrozen", 175),
     "an exporter without rights": ({API_AGE: lambda second: 14 + max(0, second - FAULT)}, "GpuBudgetsStale", 175),
     "an exporter that contradicts itself": ({FREE: before(4000 * MIB, 400 * MIB)}, "GpuTelemetryImplausible", 175),
-    "pods that use more than the device": (
-        {POD_USED: before(11360 * MIB, 15000 * MIB)},
-        "GpuTelemetryImplausible",
-        175,
-    ),
     "a device under its floor": (
         {FREE: before(4000 * MIB, 1000 * MIB), POD_USED: before(11360 * MIB, 14360 * MIB)},
         "GpuMemoryBelowFloor",

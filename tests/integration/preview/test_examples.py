@@ -99,21 +99,6 @@ def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(s
         assert told in outcome.text, told
 
 
-def test_a_workload_of_another_cluster_is_not_judged_by_the_ledger(space: Workspace, ledger: Path) -> None:
-    project = example(space, "consumer")
-    provider = 'opts=pulumi.ResourceOptions(provider=k8s.Provider("staging", context="staging")),\n    metadata={"name"'
-    second = SECOND.replace('metadata={"name"', provider)
-    (project / "__main__.py").write_text(f"{PLAIN.read_text()}\n{second}")
-    outcome = consume(space, ledger, project)
-    assert "seats: Deployment frigate/stray" in outcome.text
-    given = json.loads(ledger.read_text())
-    given[POLICY]["context"] = "home"
-    ledger.write_text(json.dumps(given))
-    outcome = consume(space, ledger, project)
-    assert outcome.code == 0, outcome.text
-    assert "not judged, because its provider is of another cluster: Deployment frigate/stray" in outcome.text
-
-
 def test_the_consumer_passes_with_the_seat_that_it_has(space: Workspace, ledger: Path) -> None:
     outcome = consume(space, ledger)
     assert outcome.code == 0, outcome.text

@@ -134,21 +134,6 @@ def test_an_empty_folder_previews_the_whole_platform_under_the_pack(installed: E
         assert said in outcome.text, said
 
 
-def test_what_is_wrong_is_reported_without_a_traceback(installed: Environment, space: Workspace) -> None:
-    project = installed.project(space.folder / "mine", PLATFORM)
-    (project / "stack.yaml").write_text("pools: {t4: {nods: 1}}\n")
-    assert space.pulumi("stack", "init", "dev", cwd=project).code == 0
-    outcome = space.pulumi("preview", "--stack", "dev", cwd=project)
-    assert outcome.code != 0
-    assert "Traceback" not in outcome.text
-    for said in (
-        "Platform gpu is refused:",
-        "cluster: is missing; add it",
-        "pools.t4.nods: unknown key; did you mean nodes?",
-    ):
-        assert said in outcome.text, said
-
-
 def test_an_application_reads_its_seat_from_the_platforms_stack(
     installed: Environment, space: Workspace, ledger: Path
 ) -> None:

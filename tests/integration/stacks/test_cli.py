@@ -296,13 +296,6 @@ def test_the_question_names_the_cluster_of_the_stacks_own_kubeconfig(
     assert capsys.readouterr().out == f"Destroy prod: {cluster} (--yes)\n"
 
 
-def test_an_encrypted_kubeconfig_is_named_as_such(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    engine(project, "exit 0")
-    change(project, "config:\n", 'config:\n  kubernetes:kubeconfig: {secure: "v1:abc"}\n')
-    assert main(["destroy", "--stack", "prod", "--yes"], project) == 0
-    assert "Destroy prod: the cluster of kubernetes:kubeconfig, which is encrypted" in capsys.readouterr().out
-
-
 def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
     project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,15 +312,6 @@ def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
             f"no cluster: context lab at https://127.0.0.1:{port} does not answer (Connection refused)\n"
         )
     assert [call.split()[0] for call in calls(project) if not call.startswith("stack")] == ["preview", "destroy"]
-
-
-def test_a_refresh_is_asked_for_by_pulumi_itself(project: Path) -> None:
-    engine(project, "exit 0")
-    assert (main(["refresh", "--stack", "prod"], project), main(["refresh", "--stack", "prod", "--yes"], project)) == (
-        0,
-        0,
-    )
-    assert calls(project)[1::2] == ["refresh --stack prod", "refresh --stack prod --yes"]
 
 
 @pytest.mark.parametrize("ending", ["", "\n"])

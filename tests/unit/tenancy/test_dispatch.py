@@ -34,11 +34,6 @@ def test_a_queue_above_its_clusters_is_reported_with_all_numbers() -> None:
     assert list(overdrawn(ledger(*far, east=4, west=4))) == []
 
 
-def test_a_cluster_that_promises_no_gpu_counts_as_zero() -> None:
-    (line,) = overdrawn(ledger(quota("train", 1, "east"), west=3))
-    assert "promise 0 (east 0)" in line
-
-
 def test_queues_that_share_a_cluster_are_judged_together() -> None:
     quotas = (quota("a", 3, "east"), quota("b", 4, "east", "west"), quota("c", 2, "east"))
     assert list(overdrawn(ledger(*quotas, east=4, west=8))) == [

@@ -96,16 +96,6 @@ def handlers(served: Served) -> Handlers:
     return Handlers(served)
 
 
-def test_who_found_no_room_is_remembered_until_there_is_some(handlers: Handlers) -> None:
-    handlers.filter(8000, "first")
-    handlers.filter(5000, "second")
-    assert handlers.value(names.METRIC_EXTENDER_WAITING) == 1
-    assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="no_room") == 1
-    handlers.cache.remove_pod("first")
-    handlers.filter(5000, "second")
-    assert handlers.value(names.METRIC_EXTENDER_WAITING) == 0
-
-
 def close(handlers: Handlers, how: str) -> None:
     match how:
         case "another leads":
@@ -154,13 +144,6 @@ def test_it_is_ready_without_leading(handlers: Handlers) -> None:
     close(handlers, "another leads")
     assert handlers.get("/readyz") == (200, "ok\n")
     assert handlers.value(names.METRIC_EXTENDER_LEADING) == 0
-
-
-@pytest.mark.parametrize("how", ["no ledger", "nothing was listed", "nothing was measured"])
-def test_it_is_not_ready_before_it_knows_the_cluster(handlers: Handlers, how: str) -> None:
-    close(handlers, how)
-    assert handlers.get("/readyz")[0] == 503
-    assert handlers.get("/healthz")[0] == 200
 
 
 def test_what_everybody_may_read_names_no_pod(handlers: Handlers) -> None:

@@ -1,13 +1,11 @@
 """Tests how the Lease decides which extender leads."""
 
-import threading
 from typing import Any
 
 import pytest
 
 from agents.extender.leader import FENCE_SECONDS, LeaseWatcher
 from tests.support.fake_cluster import Served
-from tests.support.informing import eventually
 
 
 def lease(holder: str | None, renewed: str = "1", seconds: int = 15, transitions: int = 0) -> dict[str, Any]:
@@ -77,21 +75,3 @@ def test_an_extender_that_starts_again_waits_for_its_own_last_bind(leadership: L
     served.time.seconds = FENCE_SECONDS
     leadership.see(lease("pod-1_uuid", renewed="2", transitions=7))
     assert leadership.since == float(FENCE_SECONDS)
-
-
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/s/leases"
-
-
-@pytest.mark.parametrize("items", [None, [lease("pod-2_uuid", renewed="0")]], ids=["no Lease yet", "another's"])
-def test_the_lease_is_listed_and_watched(leadership: LeaseWatcher, served: Served, items: Any) -> None:
-    served.cluster.objects[LEASES] = {"items": items, "metadata": {"resourceVersion": "100"}}
-    served.cluster.watches_last = True
-    threading.Thread(target=leadership.informer.run, daemon=True).start()
-    served.cluster.await_watches(1)
-    assert leadership.since is None
-    for kind, since in (("ADDED", 0.0), ("DELETED", None)):
-        metadata = {"resourceVersion": served.cluster.next_version()}
-        served.cluster.tell(kind, LEASES, {"metadata": metadata, **lease("pod-1_uuid")})
-        eventually(lambda since=since: leadership.since == since)
-    leadership.informer.stop()
-    assert all("fieldSelector=metadata.name%3Dl" in url for _, url in served.cluster.requests)

@@ -83,23 +83,9 @@ def test_the_scheduler_has_time_to_try_by_itself(held: Held) -> None:
     assert not held.look_after(GRACE_SECONDS - 0.1)
 
 
-def test_room_on_a_node_that_a_pod_may_not_use_is_none_for_it(held: Held) -> None:
-    held.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("b",))
-    held.cache.remove_pod("first")
-    assert not held.look_after(10)
-
-
 def held_until(until: float) -> CachedRequest:
     held = HeldSeat(since=0.0, until=until, tried_at=0.0, pool="t4")
     return CachedRequest(memory=MemoryRequest(5000), entitlement=Entitlement(pools=frozenset({"t4"})), held=held)
-
-
-def test_a_seat_is_retried_when_its_hold_is_over(held: Held) -> None:
-    held.cache.remove_pod("first")
-    held.cache.measure("a", {0: 0}, 0.0)
-    held.waiting.refuse("second", held_until(60.0), ("a",))
-    assert not held.look_after(59)
-    assert held.look_after(1)
 
 
 def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_floor(held: Held) -> None:

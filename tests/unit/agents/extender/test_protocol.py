@@ -6,20 +6,13 @@ from typing import Any
 import pytest
 
 from agents.extender import protocol
-from agents.extender.protocol import PreemptRequest, VerbError, Victims
-from agents.kube.pods import Pod
+from agents.extender.protocol import VerbError, Victims
 
 POD = {"metadata": {"uid": "u"}, "spec": {}}
 
 
 def body(**arguments: Any) -> bytes:
     return json.dumps(arguments).encode()
-
-
-def test_a_preemption_names_the_victims_of_each_node_by_uid() -> None:
-    given = {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}, "b": {"Pods": None, "NumPDBViolations": 0}}
-    asked = protocol.read_preempt_request(body(Pod=POD, NodeNameToVictims=None, NodeNameToMetaVictims=given))
-    assert asked == PreemptRequest(Pod(POD), {"a": Victims(("1",), 2), "b": Victims(())})
 
 
 def test_the_answers_have_the_protocols_fields() -> None:

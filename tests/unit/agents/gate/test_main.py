@@ -261,12 +261,6 @@ def test_without_the_right_to_scale_one_the_others_are_scaled(roomy: Served) -> 
     assert note.endswith("cannot patch deployments/scale")
 
 
-def test_without_any_answer_of_the_api_the_pass_fails(roomy: Served) -> None:
-    roomy.cluster.faults = [Fault("GET", "/apis/apps/v1", 0, times=99)]
-    assert run(roomy) == 1
-    assert replicas(roomy) == 0
-
-
 def wait_for_a_seat(served: Served, mib: int = 5000) -> None:
     seat = Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=mib)
     served.cluster.add_ledger(T4, seats=(seat,))
@@ -309,8 +303,3 @@ def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:
     roomy.cluster.objects[JOURNAL_PATH]["data"] = {names.JOURNAL_KEY: '{"tts": {"uid": 1}}'}
     with pytest.raises(JournalError, match=r"tts\.uid: must be a string .* delete its data to start over"):
         run(roomy)
-
-
-def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
-    add_journal(served.cluster)
-    assert run(served) == 0

@@ -89,18 +89,6 @@ def test_the_budget_of_a_pod_that_starts_or_uses_nothing_is_kept(since: int | No
     )
 
 
-def test_absent_seats_keep_no_more_than_the_ledgers_room_on_the_device() -> None:
-    """The second seat fits only on the second device."""
-    pool = replace(T4, device_count=2)
-    holder = seat_pod("big", 14000, uuids=("GPU-0",))
-    measured = used(reading(14000, 14000, pool=pool), big=900)
-    absent = Seating(seats=(seat("big", 14000), seat("small", 9000)), pods=(holder,), starting_seconds=STARTING_SECONDS)
-    kept = one(state(agreed=OPEN_NEXT), measured, absent)
-    assert kept.act is Action.OPEN, "5000 are left of the second device, and 3840 are needed"
-    more = replace(absent, seats=(*absent.seats, seat("other", 2000)))
-    assert "gpu 1: 14000 MiB are free, 3000 of them" in one(state(agreed=OPEN_NEXT), measured, more).signal.why
-
-
 def test_no_gate_opens_into_what_a_waiting_job_of_a_queue_was_promised() -> None:
     """Kueue has admitted the Job to its queue."""
     assert opens(reading(6500), Seating())
@@ -164,13 +152,6 @@ NO_PRESSURE = {
 def test_no_gate_closes_for(case: str) -> None:
     measured, seats = NO_PRESSURE[case]
     assert one(let_in(), measured, seats).act is Action.KEEP
-
-
-def test_a_device_that_takes_no_new_pod_is_none_that_the_seat_could_load_on() -> None:
-    measured = reading(5797, 9000, pool=replace(T4, device_count=2))
-    seats = replace(WAITS, pods=())
-    assert one(let_in(), measured, seats).act is Action.KEEP
-    assert one(let_in(), replace(measured, excluded=frozenset({"GPU-1"})), seats).signal.cause is Cause.SEAT
 
 
 def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:

@@ -51,21 +51,6 @@ def test_a_name_in_a_path_is_quoted(served: Served, name: str, path: str) -> Non
     assert served.cluster.requests[-1] == ("POST", f"/api/v1/namespaces/n/pods/{path}/eviction")
 
 
-def test_one_object_is_read_whatever_its_size_up_to_what_etcd_takes(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api_module, "PAGE_BYTES", 1_000)
-    served.cluster.add_node("large", labels={"large": "x" * 20_000})
-    served.cluster.add_node("small")
-    api = served.api()
-    assert [item["metadata"]["name"] for item in api.items("/api/v1/nodes")] == ["large", "small"]
-    assert limits(served)[:8] == [100, 50, 25, 12, 6, 3, 1, 1]
-    monkeypatch.setattr(api_module, "OBJECT_BYTES", 10_000)
-    with pytest.raises(ApiError, match="TooLarge: the answer is over 10000 bytes"):
-        list(api.items("/api/v1/nodes"))
-    assert served.time.slept == [], "it is not asked for again"
-
-
 def test_the_token_is_read_again_for_each_request(served: Served) -> None:
     client = served.api()
     served.cluster.objects["/x"] = {}

@@ -201,23 +201,6 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     assert entered == [4, 6, 50]  # the informer decodes no event after `close`
 
 
-def test_events_that_were_taken_are_applied_before_more_are_decoded(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "BACKLOG_BYTES", 1)
-    served.cluster.watches_last = True
-    watches = Watches(served.api(clock=Clock()), Clock(), [WatchSource(path=NODES, resource_version="1")])
-    served.cluster.await_watches(1)
-    for number in range(3):
-        served.cluster.add_node(f"node-{number}")
-    found: list[list[str]] = []
-    while sum(map(len, found)) < 3:
-        events = [each for each in watches.take(PATIENCE_SECONDS) if each["type"] != "BOOKMARK"]
-        found += [[name_of(each["object"]) for each in events]] if events else []
-    watches.close()
-    assert found == [["node-0"], ["node-1"], ["node-2"]]
-
-
 def test_closed_watches_leave_no_thread_that_could_end_together_with_python(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

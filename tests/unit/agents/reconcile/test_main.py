@@ -145,13 +145,6 @@ def test_the_job_fails_at_once_when_a_pool_has_no_node(served: Served) -> None:
     assert served.time.slept == []
 
 
-def test_fewer_nodes_than_declared_are_reported_and_accepted(served: Served) -> None:
-    served.cluster.add_ledger(replace(T4, nodes=2))
-    served.cluster.add_node()
-    assert reconciler(served).run() == 0
-    assert logged(served, "warning") == ["pool t4: 1 nodes match, pools.t4.nodes is 2"]
-
-
 def test_devices_smaller_than_declared_are_refused_with_one_event(served: Served) -> None:
     served.cluster.add_ledger(T4)
     served.cluster.add_node(labels={**LABELS, LABEL_GPU_MEMORY: "8192"})
@@ -210,12 +203,6 @@ def test_a_broken_ledger_cannot_hold_up_its_own_deletion(served: Served, retired
     assert reconciler(served).run() == 0
     assert retired.shown() == NOTHING
     assert retired.ledger_path not in retired.objects
-
-
-def test_without_a_ledger_there_is_nothing_to_do(served: Served) -> None:
-    served.cluster.add_node(gpumem="14k", gpu_count="14k")
-    assert reconciler(served).run() == 0
-    assert served.cluster.shown() == FULL
 
 
 @pytest.mark.parametrize(

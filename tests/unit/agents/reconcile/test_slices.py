@@ -15,13 +15,10 @@ from agents.reconcile.labels import HOLD_SECONDS, VerifiedEvidence
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import (
-    EVENT_REFUSED,
     EVENT_SHORT,
     EVENT_SLICES_GONE,
-    GPU,
     LABEL_GPU_COUNT,
     LABEL_GPU_MEMORY,
-    LABEL_GPU_REPLICAS,
 )
 from tenancy.quantity import canonical
 from tests.support.fake_cluster import LABELS, NAMES, T4
@@ -103,21 +100,6 @@ def test_declared_is_advertised_where_whatever_there_is_shows_all_of_it(
 ) -> None:
     actions = judged(node(labels), DECLARED, shows)
     assert (written(actions), findings(actions)) == ([14000], {})
-
-
-def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
-    labels = {**LABELS, LABEL_GPU_REPLICAS: "10"}
-    for offered, refused in (("10", False), ("20", True), ("9", False), ("x", False)):
-        actions = judged(node(labels, **{GPU: offered}), T4, PublishedDevices())
-        assert written(actions) == ([] if refused else [14000])
-        assert [*findings(actions)] == ([EVENT_REFUSED] if refused else [])
-    (note,) = findings(judged(node(labels, **{GPU: "20"}), T4, PublishedDevices())).values()
-    assert note == (
-        "pool t4 cannot be verified: the node offers 20 nvidia.com/gpu, its labels show 1 x 10: it has GPUs of several "
-        "kinds, of which labels show one; take it out of the pool, or write source: slices, which counts each device"
-    )
-    assert written(judged(node(labels, **{GPU: "20"}), TWO, PublishedDevices(devices=(24576, 15360)))) == [28000]
-    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, PublishedDevices())) == [14000]  # replicas unknown
 
 
 SEEN = VerifiedEvidence(labels=BARE, devices=(15360,))

@@ -10,7 +10,6 @@ from agents.telemetry import client
 from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
 from agents.telemetry.device import Device
 from agents.telemetry.reading import Trouble
-from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
 from tests.support.exporters import add_exporter, card, device_reader
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4, Served
@@ -98,27 +97,6 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
         scraper=Scraper(pages=one_by_one(lambda _: served_text(big).encode())),
     )
     assert (found.devices, found.problem, found.offered_mib(big)) == ((big,), None, offered_mib)
-
-
-def test_nothing_is_known_of_a_node_that_several_pools_match(served: Served) -> None:
-    add_exporter(served)
-    other = replace(T4, name="other", floor_mib=100)
-    batch = replace(T4, name="batch", sharing=Sharing.WHOLE)
-    found = client.read(
-        list_exporters(served.api(), "nodes"),
-        ledger(T4, other, batch),
-        NODES,
-        port=9401,
-        scraper=Scraper(pages=one_by_one(lambda _: b"")),
-    )
-    assert [(each.pool, each.node, each.trouble) for each in found] == [
-        (T4, "k8s-node1", Trouble.UNOWNED),
-        (other, "k8s-node1", Trouble.UNOWNED),
-    ]
-    assert {each.problem for each in found} == {
-        "matched by pools.t4, pools.other, pools.batch: a node belongs to one pool; narrow a node_selector or relabel "
-        "the node"
-    }
 
 
 def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(served: Served) -> None:

@@ -257,14 +257,6 @@ def test_an_offender_is_left_alone_with_the_reason(pod: GpuPod, given: dict[str,
     assert why in spared.why
 
 
-def test_a_pod_that_declared_nothing_is_named() -> None:
-    (undeclared,) = verdict(Watch().sample((EMULATOR, 154))).undeclared
-    assert undeclared == EMULATOR.reference
-    on_record = Watch(on_record=frozenset({"android-emulator"}))
-    assert verdict(on_record.sample((EMULATOR, 154))).undeclared == ()
-    assert len(verdict(on_record.sample((EMULATOR, 14_000))).undeclared) == 1, "under pressure"
-
-
 @pytest.mark.parametrize("owner", [None, OTHER_JOB])
 def test_a_pod_that_names_anothers_workload_does_not_protect_the_job(owner: Controller | None) -> None:
     """Any tenant may write the label and the annotation."""
@@ -380,10 +372,6 @@ def test_an_error_of_one_pod_blinds_its_device_and_no_other() -> None:
     assert blind.problem == "OverflowError: date value out of range"
 
 
-def test_a_pod_that_is_over_on_two_pressed_devices_is_recycled_once() -> None:
-    assert recycled(two_cards(Watch(), (ARENA, 14_000, 0), (ARENA, 14_000, 1))) == ["arena"]
-
-
 PAIR = replace(LLAMA, name="pair", declared_mib=10_000, uuids=("GPU-0", "GPU-1"))
 
 
@@ -407,9 +395,3 @@ def test_a_pod_that_the_driver_holds_is_spared_and_one_that_it_does_not_hold_is_
     found = second(Watch(), (ARENA, 12_000), (LLAMA, 2_500), caps=caps("", why))
     assert recycled(found) == (["arena"] if why else [])
     assert [each.lasting for each in verdict(found).spared if "the driver holds it" in each.why] == [True] * (not why)
-
-
-def test_a_container_that_is_not_held_is_named_and_one_that_restarts_is_not() -> None:
-    unnamed = replace(caps("unknown-container")[0], container="")
-    (uncapped,) = Watch().sample((ARENA, 100), caps=(*caps("no-limit", "no-cgroup"), unnamed)).uncapped
-    assert (uncapped.pod, uncapped.node, uncapped.container, uncapped.why) == (ARENA.reference, "n", "c0", "no-limit")

@@ -5,9 +5,6 @@ from typing import Any
 
 from components.admission.merge import merged
 from components.admission.policy import (
-    POD_CREATION,
-    POD_WRITES,
-    ResourceRule,
     Scope,
     in_namespaces,
     outside_namespaces,
@@ -51,25 +48,6 @@ def test_each_validation_keeps_its_message_and_holds_wherever_its_part_does_not_
     ]
 
 
-def test_each_part_judges_its_own_namespaces() -> None:
-    parts = [
-        part(GPU_BUDGET, outside_namespaces(["agents", "tts"]), {}, {"a": "a"}),
-        part(GPU_TENANTS, outside_namespaces(["agents"]), {}, {"b": "b"}),
-        part(GPU_COUNT_USE, in_namespaces(["chat", "tts"]), {}, {"c": "c"}),
-    ]
-    (policy,) = merged(parts)
-    assert policy["spec"]["matchConstraints"]["namespaceSelector"] == outside_namespaces(["agents"])
-    assert policy["spec"]["variables"] == [
-        {"name": "gpu_budget_exceptions", "expression": 'request.namespace in ["tts"]'},
-        {"name": "gpu_count_use_namespaces", "expression": 'request.namespace in ["chat", "tts"]'},
-    ]
-    assert expressions(policy, "validations") == [
-        "(!variables.gpu_budget_exceptions ? (a) : true)",
-        "(b)",
-        "((variables.gpu_count_use_namespaces) ? (c) : true)",
-    ]
-
-
 def test_a_namespace_that_only_one_part_selects_is_selected() -> None:
     parts = [
         part(GPU_BUDGET, outside_namespaces(["agents"]), {}, {"a": "a"}),
@@ -80,31 +58,4 @@ def test_a_namespace_that_only_one_part_selects_is_selected() -> None:
     assert expressions(policy, "validations") == [
         "(!variables.gpu_budget_exceptions ? (a) : true)",
         "((variables.gpu_budget_exceptions) ? (c) : true)",
-    ]
-
-
-def test_each_part_judges_its_own_requests_and_only_pods_that_concern_a_part() -> None:
-    debugged = [*POD_CREATION, ResourceRule("UPDATE", ("pods/ephemeralcontainers",))]
-    parts = [
-        part(GPU_BUDGET, outside_namespaces(), {"reaches-a-gpu": "gpu"}, {"a": "a"}),
-        validating(GPU_TENANTS, Scope(outside_namespaces(), {"is-large": "large"}, debugged), {"b": "b"}),
-        validating(GPU_COUNT_USE, Scope(outside_namespaces(), {"x": "x", "y": "y"}, POD_WRITES), {"c": "c"}),
-    ]
-    (policy,) = merged(parts)
-    assert policy["spec"]["matchConstraints"]["resourceRules"] == [
-        {"apiGroups": [""], "apiVersions": ["v1"], "operations": [operation], "resources": resources}
-        for operation, resources in {
-            "CREATE": ["pods"],
-            "UPDATE": ["pods", "pods/ephemeralcontainers", "pods/resize", "pods/status"],
-        }.items()
-    ]
-    created = 'request.operation == "CREATE"'
-    is_debugged = 'request.operation == "UPDATE" && request.?subResource.orValue(\'\') in ["ephemeralcontainers"]'
-    assert expressions(policy, "validations") == [
-        f"(({created}) && variables.reaches_a_gpu ? (a) : true)",
-        f"(({created} || {is_debugged}) && variables.is_large ? (b) : true)",
-        "(variables.x && variables.y ? (c) : true)",
-    ]
-    assert expressions(policy, "matchConditions") == [
-        f"((({created})) && (gpu)) || ((({created} || {is_debugged})) && (large)) || ((x) && (y))"
     ]

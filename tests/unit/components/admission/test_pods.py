@@ -16,7 +16,6 @@ from tests.support.given import DOMAIN, declared
 
 T4 = Pool(name="t4", nodes=1, device_count=4, memory_mib=15360, reserve_mib=1360, node_selector={"zone": "a"})
 BATCH = Pool(name="batch", nodes=1, device_count=1, sharing=Sharing.WHOLE, node_selector={"a~b/c": "d", "zone": "b"})
-VM = Tenant(name="vm", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="KVM")
 LEDGER = Ledger(
     domain=DOMAIN,
     pools=(T4, BATCH),
@@ -52,10 +51,6 @@ ARGS = AdmissionArgs(
     frameworks=[FRAMEWORKS[FrameworkName.JOB]],
 )
 BY_DEVICE = replace(ARGS, terms=replace(TERMS, devices=4))
-
-
-def with_ledger(**changes: Any) -> AdmissionArgs:
-    return replace(ARGS, ledger=replace(LEDGER, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -119,32 +114,6 @@ def test_each_policy_is_for_its_namespaces() -> None:
     assert {name: found[name] for name in EVERYWHERE_BUT} == {n: ("NotIn", v) for n, v in EVERYWHERE_BUT.items()}
     assert {name: found[name] for name in ONLY} == {n: ("In", v) for n, v in ONLY.items()}
     assert namespaces(specs(BY_DEVICE)["device-environment"]) == ("In", ["team-a", "tts"])
-
-
-@pytest.mark.parametrize(
-    ("args", "added", "gone"),
-    [
-        (BY_DEVICE, {"device-stamp", "device-placed"}, set()),
-        (
-            replace(BY_DEVICE, ledger=replace(LEDGER, on_demand=(), queue_tenants=(), local_queues=())),
-            {"device-stamp", "device-placed"},
-            {"device-environment", "counted-gpus", "grace", "place-queued-batch", *QUEUED},
-        ),
-        (with_ledger(seats=()), set(), {"seat-sizes"}),
-        (
-            replace(
-                ARGS, spec=AdmissionSpec(gpu_priority="gpu"), terms=replace(TERMS, exempt_priorities=("longhorn",))
-            ),
-            {"priority-use-longhorn"},
-            {"stamp-priority-lesser"},
-        ),
-        (with_ledger(tenants=(VM,)), set(), {"pod-security-baseline", "pod-security-restricted"}),
-    ],
-    ids=["by device", "all have budgets", "no seats", "other classes", "privileged"],
-)
-def test_a_policy_is_there_only_if_it_judges_something(args: AdmissionArgs, added: set[str], gone: set[str]) -> None:
-    before, after = set(specs()), set(specs(args))
-    assert (after - before, before - after) == (added, gone)
 
 
 def test_labels_are_escaped_in_the_patch_of_a_node_selector() -> None:

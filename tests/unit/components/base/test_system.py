@@ -18,19 +18,6 @@ def test_each_namespace_has_its_own_code() -> None:
         assert base64.b64decode(config_map["binaryData"]["agents.pyz"]) == code.content
 
 
-def test_without_node_agents_there_is_no_privileged_namespace() -> None:
-    graph = system(node_agents=False)
-    assert graph.one("Namespace").inputs["metadata"]["name"] == SYSTEM
-    assert graph.one("ConfigMap").inputs["metadata"]["namespace"] == SYSTEM
-
-
-def test_with_an_image_that_has_the_code_no_config_map_has_it() -> None:
-    cluster = CLUSTER.model_copy(update={"agent_image_has_code": True})
-    graph = declared(System, "system", SystemArgs(cluster=cluster, code=CODE, node_code=NODE_CODE))
-    assert graph.all("ConfigMap") == []
-    assert len(graph.all("Namespace")) == 2
-
-
 def test_what_is_in_a_namespace_comes_after_it() -> None:
     graph = system(node_agents=True)
     for prefix in ("system", "system-node"):

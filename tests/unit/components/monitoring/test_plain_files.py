@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from components.monitoring.args import AlertsSpec
 from components.monitoring.component import Alerts
-from components.monitoring.pod_monitors import kueue_monitor
 from tests.support.engine import names
 from tests.support.given import declared
 from tests.support.healthy import ARGS
@@ -20,8 +19,3 @@ def test_a_digest_without_the_operator_is_refused() -> None:
     digest = put("alerts digest", {"slack_webhook": {"secret": "hook"}})
     line = "gpu-tenancy:alerts.digest: is an object of the Prometheus Operator; remove it, or operator: false"
     assert refusal(put("alerts operator", False), digest)[0].startswith(line)
-
-
-def test_samples_of_a_local_queue_keep_its_namespace() -> None:
-    (endpoint,) = kueue_monitor(ARGS, "kueue-system")["spec"]["endpoints"]
-    assert {"action": "labeldrop", "regex": "namespace"} in endpoint["relabelings"]

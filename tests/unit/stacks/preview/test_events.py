@@ -2,7 +2,7 @@
 
 import pytest
 
-from stacks.preview.events import Diagnostic, Op, read
+from stacks.preview.events import Op, read
 from tests.support.streams import (
     STACK,
     component,
@@ -52,26 +52,6 @@ def test_a_replacement_names_what_forces_it() -> None:
     assert events(step("replace", MAP, detailedDiff=detailed)).resources[MAP].properties == ("spec.selector",)
     assert events(step("replace", MAP, keys=["spec"], diffs=["data"])).resources[MAP].properties == ("spec",)
     assert events(step("update", MAP, detailedDiff=None, diffs=["data"])).resources[MAP].properties == ("data",)
-
-
-def test_what_was_said_is_kept_less_debugging_and_what_is_fleeting() -> None:
-    found = events(
-        said("debug", "registering"),
-        said("info", "copying", ephemeral=True),
-        said("info", "hello\n\n"),
-        said("warning", "deprecated\n", urn=MAP),
-        said("error", "boom\n", urn=STACK),
-        said("info#err", "\n"),
-        {"stdoutEvent": {"message": "^C received"}},
-        {"errorEvent": {"error": "panic"}},
-    )
-    assert found.diagnostics == [
-        Diagnostic("info", "hello"),
-        Diagnostic("warning", "ConfigMap ledger: warning: deprecated"),
-        Diagnostic("error", "error: boom"),
-        Diagnostic("info", "^C received"),
-        Diagnostic("error", "panic"),
-    ]
 
 
 def test_a_line_that_is_no_event_is_kept_as_it_is() -> None:

@@ -44,7 +44,3 @@ def test_a_peak_at_the_limit_is_said_to_be_beyond_any_victims_help() -> None:
     assert (
         "  peak at limit   clickhouse 6144: what needs more is killed within its own limit, no victim helps\n" in told
     )
-
-
-def test_no_pool_is_no_line() -> None:
-    assert host_memory_chart(HostMemoryPools(pools=())) == ""

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.comparer import INTERVAL_SECONDS, Comparer
-from agents.extender.cache.inventory import NodeDevice
 from agents.extender.cache.pod_info import PodInfo
 from agents.runtime.errors import AgentError
 from tests.support.devices import bound, inventory
@@ -75,11 +73,3 @@ def test_an_api_that_is_away_is_logged_once_and_the_last_audit_stays(bench: Benc
         "the cache is compared again",
     ]
     assert bench.audit.counts()["missing"] == 0
-
-
-def test_a_pod_whose_device_is_gone_is_reported_once_two_audits_found_it(bench: Bench) -> None:
-    bench.cache.update_node(replace(inventory("N", 8000), devices=(NodeDevice(0, "GPU-new", 8000),)))
-    bench.audit.pass_once()
-    assert bench.lost == []
-    bench.audit.pass_once()
-    assert bench.lost == [PLACED]
