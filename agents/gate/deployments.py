@@ -3,14 +3,11 @@
 import http.client
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.events import Reference
-from agents.kube.fields import named
 from agents.kube.paths import ApiPath, api_path, below, with_query
 from agents.kube.pods import Pod, pods_of
-from agents.runtime.items import ItemProblems
 from tenancy.names import GATE, GPUMEM_SUFFIX
 from tenancy.workload import containers_of, map_at, maps_at, texts_at
 
@@ -46,38 +43,24 @@ def read(api: Api, namespace: str, name: str) -> Deployment | None:
     return None if found is None else _deployment(found)
 
 
-def read_pods(api: Api, deployment: Deployment, problems: ItemProblems) -> Mapping[str, str | None]:
+def read_pods(api: Api, deployment: Deployment) -> Mapping[str, str | None]:
     """Returns the node of each running or pending pod of the Deployment, by the UID of the pod. The node is None if the
-    pod is unbound or unreadable. Raises ApiError.
+    pod is unbound. Raises ApiError.
     """
     listed = map(Pod, api.items(pods_of(deployment.namespace), labelSelector=deployment.pods))
-    found = (problems.judge("pod", str(pod), partial(_placed, pod), partial(_unplaced, pod)) for pod in listed)
-    return dict(filter(None, found))
+    return {pod.uid: pod.node for pod in listed if not (pod.terminating or pod.ended)}
 
 
-def _placed(pod: Pod) -> tuple[str, str | None] | None:
-    return None if pod.terminating or pod.ended else (pod.uid, pod.node)
-
-
-def _unplaced(pod: Pod, why: str) -> tuple[str, str | None]:
-    return pod.uid, None
-
-
-def read_scalers(api: Api, namespace: str, problems: ItemProblems) -> Mapping[str, str]:
+def read_scalers(api: Api, namespace: str) -> Mapping[str, str]:
     """Maps the name of each Deployment in the namespace to its autoscaler. Raises ApiError."""
     found = {}
     for kind, group_version in (("HorizontalPodAutoscaler", "autoscaling/v2"), ("ScaledObject", "keda.sh/v1alpha1")):
         for item in _items(api, api_path(group_version, "namespaces", namespace, f"{kind.lower()}s")):
-            target = problems.judge(kind, named(item), partial(_scaled, item), lambda why: None)
-            if target:
-                found[target] = f"{kind} {named(item).rpartition('/')[2]}"
+            target = item["spec"]["scaleTargetRef"]
+            # The default kind of KEDA is Deployment: https://keda.sh/docs/latest/reference/scaledobject-spec/
+            if target.get("kind", _KIND) == _KIND:
+                found[target["name"]] = f"{kind} {item['metadata']['name']}"
     return found
-
-
-def _scaled(item: Object) -> str | None:
-    target = map_at(item, "spec", "scaleTargetRef")
-    # The default kind of KEDA is Deployment: https://keda.sh/docs/latest/reference/scaledobject-spec/
-    return target.get("name") if target.get("kind", _KIND) == _KIND else None
 
 
 def scale(api: Api, deployment: Deployment, replicas: int) -> None:

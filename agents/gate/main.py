@@ -224,7 +224,7 @@ class GateRun:
         """Returns the state of each workload without the result of its probe. Raises ApiError if the API server does
         not answer.
         """
-        scalers = cache(partial(deployments.read_scalers, self.api, problems=self.problems))
+        scalers = cache(partial(deployments.read_scalers, self.api))
         states = []
         for gate in self.settings.gates:
             entry = entries.get(gate.name)
@@ -251,7 +251,7 @@ class GateRun:
             return None
         if self.settings.dry_run and entry is not None:
             entry = follow(found, entry, now)  # the gate observes, so other clients set the replicas
-        pods = deployments.read_pods(self.api, found, self.problems)
+        pods = deployments.read_pods(self.api, found)
         return GateState(
             gate=gate,
             deployment=found,

@@ -106,17 +106,10 @@ class Exporter:
 
 
 def exporter_of(item: Object) -> Exporter | None:
-    """Returns the running exporter of this Pod, or None if the Pod runs no exporter. An unreadable Pod counts as a Pod
-    without an exporter.
-    """
+    """Returns the running exporter of this Pod, or None if the Pod runs no exporter."""
     pod = Pod(item)
-
-    def running() -> Exporter | None:
-        there = pod.labels.get(LABEL_NAME) == EXPORTER and pod.running and not pod.terminating
-        return Exporter(pod.node, pod.address) if there and pod.node and pod.address else None
-
-    found = judged(running)
-    return None if isinstance(found, Unjudged) else found
+    there = pod.labels.get(LABEL_NAME) == EXPORTER and pod.running and not pod.terminating
+    return Exporter(pod.node, pod.address) if there and pod.node and pod.address else None
 
 
 def list_exporters(api: Api, namespace: str) -> tuple[Exporter, ...]:

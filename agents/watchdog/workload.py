@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.events import Reference
-from agents.kube.fields import FieldError, is_name, text_at
+from agents.kube.fields import is_name, text_at
 from agents.kube.paths import ApiPath, api_path
 from agents.kube.pods import Controller, controller_of
 from agents.watchdog.pods import GpuPod
 from tenancy.frameworks import FRAMEWORKS, FrameworkName, framework_of, parts_of
 from tenancy.names import KUEUE_API
-from tenancy.workload import ShapeError, map_at, maps_at
+from tenancy.workload import map_at, maps_at
 
 # The largest number of objects between a pod and the owner of its Workload. For a TrainJob, these objects are a Job and
 # a JobSet.
@@ -84,7 +84,7 @@ def find_workload(api: Api, namespace: str, name: str) -> KueueWorkload | None:
 
 def _controller_above(api: Api, namespace: str, controller: Controller) -> Controller | None:
     """Returns the controller of a Job, JobSet or RayCluster. Returns None for any other kind, and if the object is
-    missing, unreadable or forbidden. Raises ApiError for all other errors.
+    missing or forbidden. Raises ApiError for all other errors.
     """
     group, _, version = controller.api_version.partition("/")
     kind = framework_of(controller.kind, group)
@@ -94,8 +94,6 @@ def _controller_above(api: Api, namespace: str, controller: Controller) -> Contr
     try:
         metadata = map_at(api.find(path) or {}, "metadata")
         return controller_of(metadata) if metadata.get("uid") == controller.uid else None
-    except (FieldError, ShapeError):
-        return None
     except ApiError as error:
         if error.status != http.client.FORBIDDEN:
             raise

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from agents.gate import deployments
-from agents.runtime.items import ItemProblems
 from tests.support.fake_cluster import Served
 from tests.support.gating import TTS, add_deployment, add_running_pod, owner
 
@@ -50,7 +49,7 @@ def test_its_pods_are_read_with_its_selector_and_where_they_are(served: Served) 
     add_running_pod(served.cluster)
     add_running_pod(served.cluster, uid="unbound", node="")
     add_running_pod(served.cluster, replace(TTS, deployment="other"))
-    assert deployments.read_pods(served.api(), read(served), ItemProblems(log=served.log())) == {
+    assert deployments.read_pods(served.api(), read(served)) == {
         "uid-tts-pod": "k8s-node1",
         "unbound": None,
     }
@@ -71,7 +70,7 @@ def test_autoscalers_are_those_of_kubernetes_and_of_keda(served: Served) -> None
         ),
         "/apis/keda.sh/v1alpha1/namespaces/voice/scaledobjects": listed(target("by-queue", name="video")),
     }
-    assert deployments.read_scalers(served.api(), "voice", ItemProblems(log=served.log())) == {
+    assert deployments.read_scalers(served.api(), "voice") == {
         "tts": "HorizontalPodAutoscaler by-cpu",
         "video": "ScaledObject by-queue",
     }
