@@ -147,7 +147,6 @@ Mib = Annotated[int, Field(ge=1, le=2**31, examples=[4096])]
 MibOrNone = Annotated[int, Field(ge=0, le=2**31, examples=[1024])]
 Count = Annotated[int, Field(ge=1, le=100_000, examples=[2])]
 Seconds = Annotated[int, Field(ge=1, examples=[10])]  # `le` would override a field's own `le`
-Port = Annotated[int, Field(ge=1024, le=65535, examples=[9500])]
 PriorityValue = Annotated[  # Kubernetes reserves the values above 1e9.
     int,
     Field(
