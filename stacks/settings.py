@@ -123,9 +123,7 @@ class StackSettings(Spec):
         description="The scheduler that chooses a device for each pod. The pod's containers see only the chosen "
         "device.",
     )
-    alerts: AlertsSpec | None = Field(
-        default=None, description="Alerts, the scrape configurations for the alerts, and a dashboard."
-    )
+    alerts: AlertsSpec | None = Field(default=None, description="Alerts, the scrapes for the alerts, and a dashboard.")
     readers: ReadersSpec | None = Field(
         default=None, description="Groups of people with the right to use kubectl gpumem, and their ClusterRoles."
     )
