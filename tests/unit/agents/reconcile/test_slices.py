@@ -15,10 +15,13 @@ from agents.reconcile.labels import HOLD_SECONDS, VerifiedEvidence
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import (
+    EVENT_REFUSED,
     EVENT_SHORT,
     EVENT_SLICES_GONE,
+    GPU,
     LABEL_GPU_COUNT,
     LABEL_GPU_MEMORY,
+    LABEL_GPU_REPLICAS,
 )
 from tenancy.quantity import canonical
 from tests.support.fake_cluster import LABELS, NAMES, T4
@@ -86,6 +89,65 @@ def test_each_device_counts_for_what_it_has_up_to_what_is_declared(
     assert [*findings(actions)] == ([EVENT_SHORT] if short else [])
 
 
+REFUSED: dict[str, tuple[Pool, Mapping[str, str], PublishedDevices, str]] = {
+    "nothing published": (
+        BY_SLICES,
+        LABELS,
+        PublishedDevices(),
+        "no ResourceSlice of gpu.nvidia.com or gpumem.viktorbarzin.me shows its devices: pool t4 cannot be verified",
+    ),
+    "what is published cannot be read": (
+        BY_SLICES,
+        BARE,
+        PublishedDevices(problem="it is odd"),
+        "it is odd: pool t4 cannot",
+    ),
+    "divided GPUs": (BY_SLICES, BARE, PublishedDevices(devices=()), "its ResourceSlices show no whole GPU"),
+    "less than the reserve": (
+        BY_SLICES,
+        BARE,
+        PublishedDevices(devices=(1360,)),
+        "which leave nothing beyond the reserve",
+    ),
+    "slices, which the pool does not go by": (
+        T4,
+        BARE,
+        PublishedDevices(devices=(15360,)),
+        "nvidia.com/gpu.memory and",
+    ),
+    "declared, and nothing shows it": (DECLARED, BARE, PublishedDevices(), "and the labels nvidia.com/gpu.memory and"),
+    "declared, half a label": (DECLARED, {**BARE, LABEL_GPU_COUNT: "1"}, PublishedDevices(), "and the labels"),
+    "declared, labels show less": (DECLARED, {**LABELS, LABEL_GPU_MEMORY: "8192"}, PublishedDevices(), "shows 8192"),
+    "declared, slices show less": (
+        DECLARED,
+        BARE,
+        PublishedDevices(devices=(8192,)),
+        "show devices of 8192 MiB, 1 of 15360",
+    ),
+    "declared, the labels are enough and the slices are not": (
+        DECLARED,
+        LABELS,
+        PublishedDevices(devices=()),
+        "its ResourceSlices show no whole GPU, 1 of 15360 declared",
+    ),
+    "declared, the slices are enough and the labels are not": (
+        DECLARED,
+        {**LABELS, LABEL_GPU_COUNT: "0"},
+        PublishedDevices(devices=(15360,)),
+        "nvidia.com/gpu.count shows 0, 1 declared",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_capacity_that_nothing_shows_is_not_advertised(case: str) -> None:
+    pool, labels, shows, words = REFUSED[case]
+    fresh = judged(node(labels), pool, shows)
+    assert written(fresh) == []
+    assert words in findings(fresh)[EVENT_REFUSED]
+    assert written(judged(node(labels, gpumem="14k"), pool, shows, bound_mib=3000)) == [3000]
+
+
 @pytest.mark.parametrize(
     ("labels", "shows"),
     [
@@ -100,6 +162,21 @@ def test_declared_is_advertised_where_whatever_there_is_shows_all_of_it(
 ) -> None:
     actions = judged(node(labels), DECLARED, shows)
     assert (written(actions), findings(actions)) == ([14000], {})
+
+
+def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
+    labels = {**LABELS, LABEL_GPU_REPLICAS: "10"}
+    for offered, refused in (("10", False), ("20", True), ("9", False), ("x", False)):
+        actions = judged(node(labels, **{GPU: offered}), T4, PublishedDevices())
+        assert written(actions) == ([] if refused else [14000])
+        assert [*findings(actions)] == ([EVENT_REFUSED] if refused else [])
+    (note,) = findings(judged(node(labels, **{GPU: "20"}), T4, PublishedDevices())).values()
+    assert note == (
+        "pool t4 cannot be verified: the node offers 20 nvidia.com/gpu, its labels show 1 x 10: it has GPUs of several "
+        "kinds, of which labels show one; take it out of the pool, or write source: slices, which counts each device"
+    )
+    assert written(judged(node(labels, **{GPU: "20"}), TWO, PublishedDevices(devices=(24576, 15360)))) == [28000]
+    assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, PublishedDevices())) == [14000]  # replicas unknown
 
 
 SEEN = VerifiedEvidence(labels=BARE, devices=(15360,))

@@ -28,6 +28,7 @@ from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
 from tests.support.informing import wakeful
 
 PATIENCE_SECONDS = 60
+ASK = MemoryRequest(5000)
 
 
 class Followed:
@@ -100,6 +101,18 @@ def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Fol
     before = followed.growths
     followed.cluster.remove_pod("first")
     followed.eventually(lambda: followed.free_mib == 9000 and followed.growths > before)
+
+
+def test_a_device_that_changes_is_followed(followed: Followed) -> None:
+    followed.start()
+    followed.publish(mib=8192)
+    followed.eventually(lambda: followed.free_mib == 8192 - T4.reserve_mib)
+
+
+def test_a_node_that_leaves_its_pool_takes_no_pod(followed: Followed) -> None:
+    followed.start()
+    followed.cluster.add_node(labels={"gpu": "none"})
+    followed.eventually(lambda: not followed.cache.fit("u", ASK, ["k8s-node1"], 0.0).nodes)
 
 
 def test_without_a_ledger_there_is_a_problem_until_it_is_back(followed: Followed) -> None:
