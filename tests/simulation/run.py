@@ -54,10 +54,6 @@ def one(seed: int, days: float) -> Brief:
     return Brief(seed, result.found, result.timeline.seen, timelines.digest(result.timeline))
 
 
-def first_broken(seeds: Iterable[int], days: float = SPAN) -> Brief | None:
-    return next((brief for seed in seeds if (brief := one(seed, days)).found), None)
-
-
 def shrunk(plan: Plan, name: str) -> Plan:
     def fails(entries: Sequence[Entry]) -> bool:
         return any(each.name == name for each in simulate(replace(plan, entries=tuple(entries))).found)
@@ -96,7 +92,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--shrink", nargs=2)
     parser.add_argument("--whole", action="store_true")
-    parser.add_argument("--until-broken", action="store_true")
     parser.add_argument("--timelines", nargs="?", const="compare", choices=("compare", "write"))
     given = parser.parse_args(arguments)
     if given.shrink:
@@ -111,10 +106,6 @@ def main(arguments: Sequence[str]) -> int:
     if given.timelines:
         return check_timelines(given.jobs, write=given.timelines == "write")
     seeds = range(given.first, given.first + given.seeds)
-    if given.until_broken:
-        broken = first_broken(seeds, given.days)
-        print("no promise is broken" if broken is None else f"seed {broken.seed}: {broken.found[0]}")
-        return int(broken is not None)
     return _many(seeds, given.days, given.jobs)
 
 
