@@ -1,7 +1,7 @@
 """Builds the artifacts of a release: `python -m toolchain.release FOLDER TAG`, where TAG may be empty.
 
 Before it, `make docs` builds the site. The release workflow only calls `make release-dry-run`, and uploads the folder.
-The tests in tests/integration use each artifact.
+Whether wheel, template, pack, plugin and SDKs work, tests/integration tests.
 """
 
 import hashlib
