@@ -27,7 +27,7 @@ func main() {
 					"llm":          {Tenant: "chat", Pool: "gpu", Gpumem_mib: 16384},
 					"photo-search": {Tenant: "photos", Pool: "gpu", Gpumem_mib: 4096},
 				},
-				Reconcile: &gputenancy.ReconcileSpecArgs{Interval_seconds: pulumi.IntRef(10)},
+				Reconcile: &gputenancy.ReconcileSpecArgs{}, // with all its defaults
 			},
 		})
 		if err != nil {
