@@ -1,6 +1,7 @@
 """Tests that the rules refuse a ledger with wrong sums, or with seats that do not fit."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,32 @@ def test_a_node_that_several_pools_match_is_refused_with_their_names() -> None:
         "physical: Node k8s-node1: matched by pools.t4, pools.more: a node belongs to one pool; narrow a node_selector "
         "or relabel the node"
     ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "status", "told"),
+    [
+        (
+            {names.LABEL_GPU_MEMORY: "12288"},
+            {},
+            "nvidia.com/gpu.memory says 12288, pools.t4.memory_mib 15360; lower it",
+        ),
+        ({names.LABEL_GPU_COUNT: "0"}, {}, "nvidia.com/gpu.count says 0, pools.t4.device_count 1; lower it"),
+        (
+            {},
+            {"allocatable": {GPUMEM: "14001"}},
+            "status.allocatable advertises 14001 MiB, pools.t4 offers 14000 a node; remove it: reconcile advertises",
+        ),
+        ({names.LABEL_GPU_MEMORY: "15360"}, {"capacity": {GPUMEM: "14k"}}, None),
+    ],
+)
+def test_a_pool_promises_at_most_what_a_node_of_the_program_shows(
+    labels: dict[str, str], status: dict[str, Any], told: str | None
+) -> None:
+    node = an_object("v1", "Node", "k8s-node1") | {"status": status}
+    node["metadata"]["labels"] = {**LEDGER.pools[0].node_selector, **labels}
+    reported = [line for line in judge(platform() | {"more": node}) if line.startswith("physical")]
+    assert reported == ([f"physical: Node k8s-node1: {told}"] if told else [])
 
 
 @pytest.mark.parametrize(
