@@ -278,3 +278,49 @@ def test_a_debugger_in_such_a_pod_sees_no_device_unless_it_asks_for_the_pods_own
     assert debug("bare") == UNSEEN
     assert debug("equipped", env=[own]) == [own, *UNSEEN]
     assert debug("asking", env=[ITS_DEVICE]) == SEEN
+
+
+STRATEGIC = "application/strategic-merge-patch+json"
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1"}
+CHANGES: dict[str, tuple[str, str, object]] = {
+    "its labels": ("PATCH", "", {"metadata": {"labels": {"is": "debugged"}}}),
+    "its annotations": ("PATCH", "", {"metadata": {"annotations": {"is": "debugged"}}}),
+    "its finalizers": ("PATCH", "", {"metadata": {"finalizers": ["example.com/kept"]}}),
+    "its owners": ("PATCH", "", {"metadata": {"ownerReferences": [OWNER]}}),
+    "its grace": ("PATCH", "", {"spec": {"activeDeadlineSeconds": 600}}),
+    "its status": ("PATCH", "/status", {"status": {"message": "pulling"}}),
+    "its size": ("PATCH", "/resize", {"spec": {"containers": [{"name": "main", "resources": {}}]}}),
+    "an eviction": (
+        "POST",
+        "/eviction",
+        {"metadata": {"name": "debugged"}, "deleteOptions": {"gracePeriodSeconds": 5}},
+    ),
+    "a plain eviction": ("POST", "/eviction", {"metadata": {"name": "debugged"}}),
+    "a deletion": ("DELETE", "", {"gracePeriodSeconds": 5, "dryRun": ["All"]}),
+    "a plain deletion": ("DELETE", "", None),
+}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "manifest"),
+    [("immich", gpu_pod()), ("immich", pod()), ("team-a", pod()), (SEATLESS, pod()), ("default", pod())],
+    ids=["a seat", "a tenant", "a queue tenant", "a tenant without seats", "no tenant"],
+)
+def test_a_pod_with_a_debug_container_can_be_changed_evicted_and_deleted(
+    cluster: ApiServer, namespace: str, manifest: Pod
+) -> None:
+    """An expression that reads a field which only some requests have denies all others, the garbage collector's too."""
+    path = f"/api/v1/namespaces/{namespace}/pods/debugged"
+    named = {**manifest, "metadata": {**manifest["metadata"], "name": "debugged"}}
+    assert create(cluster, namespace, named, dry_run=False).refusal is None
+    debugger = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1.37.0"}]}}
+    debugged = cluster.request("PATCH", f"{path}/ephemeralcontainers", debugger, content_type=STRATEGIC)
+    assert debugged.refusal is None
+    refused = {}
+    for change, (method, subresource, body) in CHANGES.items():
+        kind = STRATEGIC if method == "PATCH" else "application/json"
+        answer = cluster.request(method, f"{path}{subresource}?dryRun=All", body, content_type=kind)
+        if answer.refusal is not None:
+            refused[change] = answer.refusal
+    assert refused == {}
+    cluster.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
