@@ -159,7 +159,7 @@ def test_a_queued_job_gives_its_quota_back(card: Card) -> None:
     manifest = job("train", "lab-memory", resource=GPUMEM, priority="gpu-batch")
     template = manifest["spec"]["template"]
     template["metadata"] = {"labels": {"app": "train"}}
-    template["spec"] |= {"nodeSelector": SHARED, "containers": [container({GPUMEM: "600"})]}
+    template["spec"] |= {"nodeSelector": SHARED, "containers": [container({GPUMEM: "480"})]}
     card.prod.cluster.api.create(jobs("lab"), manifest)
     uid = card.runs_away("lab", "train", beside=2)
     (workload,) = card.prod.items(f"{WORKLOADS}/namespaces/lab/workloads")

@@ -44,7 +44,8 @@ http.server.ThreadingHTTPServer(("", int(os.environ["PORT"])), Handler).serve_fo
 
 
 def quick(config: dict[str, Any]) -> None:
-    """Changes prod for tests of the watchdog: it is quick, and a queue hands out gpumem."""
+    """Changes prod for tests of the watchdog: it is quick, and a queue hands out what the T4 has beside its seats
+    and its floor."""
     config["watchdog"] = {
         "armed": True,
         "minimum_age_seconds": 1,
@@ -53,7 +54,7 @@ def quick(config: dict[str, Any]) -> None:
     config["tenants"]["lab"] = {}
     queues = config["queues"]
     queues["flavors"]["t4-memory"] = {"pool": "t4"}
-    queues["cluster_queues"]["memory-cq"] = {"quotas": {"t4-memory": {GPUMEM: {"nominal": 600}}}}
+    queues["cluster_queues"]["memory-cq"] = {"quotas": {"t4-memory": {GPUMEM: {"nominal": 480}}}}
     queues["local_queues"]["lab-memory"] = {"tenant": "lab", "cluster_queue": "memory-cq"}
 
 
