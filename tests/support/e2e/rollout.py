@@ -272,12 +272,12 @@ def workload(prod: Rollout, team: str, name: str) -> Object:
     return next((item for item in found if item["metadata"]["ownerReferences"][0]["name"] == name), {})
 
 
-def await_waiting(prod: Rollout, team: str, name: str, why: str) -> None:
+def await_waiting(prod: Rollout, team: str, name: str, why: str = "") -> None:
     def waits() -> bool:
         reserved = condition(workload(prod, team, name), "QuotaReserved")
         return reserved.get("status") == "False" and why in reserved["message"]
 
-    eventually(waits, f"{name} waits because {why}")
+    eventually(waits, f"{name} waits{why and f' because {why}'}")
     assert prod.get(jobs(team, name))["spec"]["suspend"] is True
     assert running_pods(prod, team, name) == []
 
