@@ -4,6 +4,7 @@ the exporter.
 
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import pytest
@@ -91,19 +92,17 @@ class Card:
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Iterator[Rollout]:
     stack.settle(quick)
-    given = stack.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["env"]
-    usual = next(each["value"] for each in given if each["name"] == COOL_DOWN)
-    cool_down(stack, "1")
+    declared = stack.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    quicker = deepcopy(declared)
+    give(quicker, **{COOL_DOWN: "1"})
+    declare(stack, quicker["containers"])
     yield stack
-    cool_down(stack, usual)
+    declare(stack, declared["containers"])
 
 
-def cool_down(prod: Rollout, seconds: str) -> None:
-    pod = prod.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]
-    give(pod["spec"], **{COOL_DOWN: seconds})
-    prod.cluster.api.patch(
-        CRON_JOB, {"spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": pod["spec"]["containers"]}}}}}}
-    )
+def declare(prod: Rollout, containers: list[Object]) -> None:
+    pod = {"spec": {"containers": containers}}
+    prod.cluster.api.patch(CRON_JOB, {"spec": {"jobTemplate": {"spec": {"template": pod}}}})
 
 
 @pytest.fixture(scope="module")
