@@ -2,8 +2,8 @@
 127.0.0.1.
 
 The extender answers kube-scheduler only while the scheduler in its pod leads. When its scheduler becomes the leader,
-the extender first relists all objects. While the extender does not answer, pods wait. /metrics,
-/healthz and /readyz are on another port.
+the extender first relists all objects. While the extender does not answer, pods wait. /metrics, /healthz and
+/readyz are on another port.
 """
 
 import ssl

@@ -24,7 +24,7 @@ from pathlib import Path
 from agents.kube.nodes import NODES
 from agents.kube.pods import PODS
 from agents.runtime.http_message import SAMPLES, HttpResponse
-from components.agents.gate import GATE_RUN_SECONDS, GateSpec, OnDemandSpec, gates
+from components.agents.gate import GATE_RUN_SECONDS, OnDemandSpec, gates
 from tenancy.ledger import Seat
 from tests.support.api_server import QuietServer, ServedOverTls, make_certificates, served_over_tls
 from tests.support.curves import Use, answer
@@ -144,7 +144,7 @@ def run(served: ServedOverTls, api_port: int, exporter_port: int) -> tuple[float
         "EXPORTER_NAMESPACE": "nodes",
         "EXPORTER_PORT": str(exporter_port),
         "DRY_RUN": "false",
-        "INTERVAL_SECONDS": str(GateSpec().interval_seconds),
+        "INTERVAL_SECONDS": "5",  # as components/agents/gate.py sets it
         "RUN_SECONDS": str(GATE_RUN_SECONDS),
         "STARTING_SECONDS": "300",
         "GATES": json.dumps(gates(on_demand)),
