@@ -83,6 +83,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     status = main()
-    if status == STOPPED:
-        os._exit(status)  # Python's normal exit may crash if a thread hangs in a connection
-    raise SystemExit(status)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Python's normal exit waits for a thread that hangs in a connection, and aborts if another thread just writes.
+    os._exit(status)

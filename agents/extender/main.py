@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 from agents.extender.bind import SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, ClientPool
 from agents.extender.cache.cache import Cache
@@ -83,6 +84,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
     extender = Extender(settings, connect, clock, log)
     tls = server_tls(Path(settings.certificates))
+    ended: SimpleQueue[threading.Thread] = SimpleQueue()
     with (
         Server(
             LOOPBACK,
@@ -97,19 +99,20 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         # The handshake runs in the thread of the connection, where a silent client blocks nobody else.
         verbs.socket = tls.wrap_socket(verbs.socket, server_side=True, do_handshake_on_connect=False)
         for run in (*extender.threads(), questions.serve_forever):
-            threading.Thread(target=_run, args=(run, verbs), daemon=True).start()
+            threading.Thread(target=_run, args=(run, verbs, ended), daemon=True).start()
         log.info("serves", verbs_port=settings.verbs_port, http_port=settings.http_port)
         try:
             verbs.serve_forever()
         except StoppedError:
             log.info("stopped by SIGTERM")
             return 0
+        ended.get().join()  # until it has printed its traceback
     raise AgentError(
         "a thread has ended with an error (see its traceback): exiting, so that the kubelet restarts the container"
     )
 
 
-def _run(part: Callable[[], None], verbs: Server) -> None:
+def _run(part: Callable[[], None], verbs: Server, ended: "SimpleQueue[threading.Thread]") -> None:
     """Runs a loop that should never end.
 
     If the loop ends, stops the server for kube-scheduler's requests, so that the extender exits.
@@ -117,6 +120,7 @@ def _run(part: Callable[[], None], verbs: Server) -> None:
     try:
         part()
     finally:
+        ended.put(threading.current_thread())
         verbs.shutdown()
 
 

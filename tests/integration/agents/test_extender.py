@@ -15,12 +15,15 @@ from tests.support.extenders import PATIENCE_SECONDS, publish, running
 from tests.support.fake_cluster import SYSTEM, T4
 
 
-def test_if_a_thread_ends_the_process_ends(served: ServedOverTls, zipapp: Path, tmp_path: Path) -> None:
+def test_if_a_thread_ends_the_process_ends_and_says_why(
+    served: ServedOverTls, zipapp: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Without this thread, the extender would appear healthy but refuse every pod."""
     served.cluster.add_ledger(T4)
     served.cluster.objects[f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases"] = {"kind": "LeaseList"}
     with running(served, zipapp, tmp_path, LEASE=f"{SYSTEM}/scheduler") as extender:
         assert extender.process.wait(PATIENCE_SECONDS) == 1
+    assert "Traceback" in capfd.readouterr().err
 
 
 def answer_to_a_bind(port: int, context: ssl.SSLContext | None) -> bytes:
