@@ -111,7 +111,7 @@ wheel: toolchain ## Write dist/gpu_tenancy-VERSION-py3-none-any.whl, the platfor
 release-dry-run: toolchain docs ## Build the artifacts of a release in dist/release; TAG=v0.1.0 compares the tag with the version
 	@$(INSTALL) languages && $(PYTHON) -m toolchain.release dist/release "$$TAG"
 schema: toolchain ## Write the JSON schemas and the pages of docs/reference from the code
-	@$(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
+	@$(PYTHON) -m toolchain.kueue_crds && $(PYTHON) -m stacks schema && $(PYTHON) -m toolchain.pages
 pictures: toolchain ## Draw the pictures of the docs that are older than their source
 	@$(INSTALL) pictures && $(PYTHON) -m toolchain.pictures
 docs: ## Build the docs as a site: build/site/index.html; it fails on a broken link

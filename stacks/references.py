@@ -12,7 +12,6 @@ from stacks.paths import at, values_at
 from stacks.problems import dotted, key, nearest, shown_value
 from tenancy.names import GPUMEM_SUFFIX
 
-_MOST_FLAVOR_LABELS = 8
 # Each entry has a path and a map. The key at the path contains a name, and the map must have this name as a key. `*`
 # matches any key. For the path `*@`, the key itself is the name.
 _REFERENCES = (
@@ -57,7 +56,6 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
         *_unplaced(raw),
-        *_over_labelled(raw),
         *_in_two_pools(raw),
         *queue_references.problems(raw),
         *_without_caps(raw),
@@ -164,18 +162,6 @@ def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
                 f"{key('scheduler')}: is missing though each node of {dotted('pools', path[1])} has {devices} devices: "
                 "nobody would choose a device with room for a budget; add scheduler: {}"
             )
-
-
-def _over_labelled(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports a flavor with more than the 8 labels that Kueue allows for a ResourceFlavor."""
-    for path, flavor in values_at(raw, "queues.flavors.*"):
-        if isinstance(flavor, Mapping) and isinstance(flavor.get("pool"), str):
-            labels = {*at(flavor, "node_labels"), *at(raw, f"pools.{flavor['pool']}.node_selector")}
-            if len(labels) > _MOST_FLAVOR_LABELS:
-                yield (
-                    f"{key(*path, 'node_labels')}: makes {len(labels)} labels with the node_selector of "
-                    f"{dotted('pools', flavor['pool'])}, and Kueue takes {_MOST_FLAVOR_LABELS}; remove some"
-                )
 
 
 def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:

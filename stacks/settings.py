@@ -32,7 +32,7 @@ from components.queues.quotas import PARTIAL_RESOURCES
 from components.queues.spec import InstalledKueueSpec, QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
-from stacks import problems, references, stackfile, taken_names
+from stacks import passed_fields, problems, references, stackfile, taken_names
 from tenancy.choices import Mode, Sharing, Source
 from tenancy.frameworks import FrameworkName
 from tenancy.host_memory.pool import HostMemoryPools
@@ -344,7 +344,7 @@ def parse(raw: Mapping[str, Any], *, foreign: Iterable[str] = ()) -> StackSettin
         settings = StackSettings.model_validate_json(json.dumps(raw))
     except ValidationError as error:
         lines += problems.from_validation(error, StackSettings, but=empty)
-    lines += [*references.problems(raw, specs()), *taken_names.problems(raw)]
+    lines += [*passed_fields.problems(raw), *references.problems(raw, specs()), *taken_names.problems(raw)]
     if lines:  # the policy pack checks the sums, because it judges the whole graph
         more = len(lines) - _MOST_LINES
         raise ConfigError("\n".join(lines[:_MOST_LINES] + [f"and {more} more"] * (more > 0)))

@@ -12,6 +12,11 @@ _HEAD = """# Settings
 This page lists every key of a stack file, by part. `make schema` writes the page from the code. NAME stands for a name
 that you choose, and `[]` stands for an item of a list. 1 MiB is 2^20 bytes. A part that is left out is not declared. A
 part that is written as `{}` is declared with all its defaults, so `watchdog: {}` is a watchdog.
+
+`*` stands for the fields that the stack passes through to Kueue. They have the names of Kueue's API in snake case, such
+as `stop_policy` for `stopPolicy`, and Kueue's documentation describes them. A preview refuses unknown fields and wrong
+values by the schemas of the Kueue that the stack installs by default. Rules between two fields are Kueue's own: the API
+server judges them when it gets the object, so `up` can still be refused.
 """
 _UNITS = (("_mib_per_second", "MiB/s"), ("_per_gib_hour", "per GiB and hour"), ("_mib", "MiB"), ("_seconds", "s"))
 _WORDS = {"integer": "whole number", "boolean": "true or false", "array": "list", "object": "map"}
@@ -46,6 +51,9 @@ def _settings(
     if "properties" in found:
         for name, each in found["properties"].items():
             yield from _settings(each, definitions, f"{path}.{name}", required=name in found.get("required", ()))
+        if passed := found.get("propertyNames"):
+            text = passed["description"]
+            yield Setting(path=f"{path}.*", kind="Kueue's", unit="", default="", example="", description=text)
     elif _has_keys(inside, definitions):
         step = "[]" if found["type"] == "array" else ".NAME"
         yield from _settings(inside, definitions, f"{path}{step}", required=True)
@@ -116,7 +124,7 @@ def _row(found: Setting) -> str:
         found.kind,
         found.unit,
         default,
-        f"`{found.example}`",
+        f"`{found.example}`" if found.example else "",
         found.description.replace("<", "&lt;"),
     )
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

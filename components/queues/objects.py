@@ -11,28 +11,29 @@ from components.queues.spec import (
     CohortSpec,
     FairSharingSpec,
     LocalQueueSpec,
-    PreemptionSpec,
     WorkloadPrioritySpec,
 )
 from tenancy.names import KUEUE_API, KUEUE_GROUP, LABEL_NAMESPACE, multi_kueue_check
 from tenancy.quantity import canonical_text
 
 PROVISIONING_CONTROLLER = f"{KUEUE_GROUP}/provisioning-request"
+# Kueue's default preempts no Job.
+_PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Never"}
 
 
 def flavor(name: str, spec: FlavorSpec, node_selector: Mapping[str, str]) -> Manifest:
     """Returns the ResourceFlavor. Kueue adds the flavor's labels and tolerations to the pods of admitted Jobs, so that
     these pods run on the nodes of the pool."""
-    return _kueue(
-        "ResourceFlavor",
-        name,
-        spec=_given(
-            nodeLabels={**node_selector, **spec.node_labels},
-            nodeTaints=[taint.model_dump() for taint in spec.node_taints],
-            tolerations=[toleration.declared for toleration in spec.tolerations],
-            topologyName=spec.topology_name,
-        ),
-    )
+    passed = spec.passed()
+    passed["nodeLabels"] = {**node_selector, **passed.get("nodeLabels", {})}
+    passed["tolerations"] = [_complete(toleration) for toleration in passed.get("tolerations", ())]
+    return _kueue("ResourceFlavor", name, spec=_given(**passed, topologyName=spec.topology_name))
+
+
+def _complete(toleration: Mapping[str, str]) -> dict[str, str]:
+    """Returns the toleration with our defaults. Kueue's defaults would be every effect and an empty value."""
+    operator = "Equal" if "value" in toleration else "Exists"
+    return {"operator": operator, "effect": "NoSchedule", **toleration}
 
 
 def topology(name: str, spec: TopologySpec) -> Manifest:
@@ -51,26 +52,15 @@ def cluster_queue(name: str, spec: ClusterQueueSpec, tenants: Iterable[str]) -> 
     The namespaceSelector selects the tenants' namespaces by the label that Kubernetes sets on each namespace. A null
     namespaceSelector would admit no namespace, and {} would admit every namespace.
     """
+    passed = spec.passed()
     body: dict[str, Any] = {
-        "queueingStrategy": spec.strategy,
+        "queueingStrategy": "BestEffortFIFO",
         "namespaceSelector": {"matchExpressions": [_is_one_of(sorted(tenants))]},
-        "preemption": _preemption(spec.preemption),
         **_resource_groups(spec.quotas, borrows=spec.cohort is not None),
-        **_given(
-            cohortName=spec.cohort,
-            fairSharing=_fair_sharing(spec.fair_sharing),
-            stopPolicy=None if spec.stop_policy == "None" else spec.stop_policy,
-        ),
+        **_given(cohortName=spec.cohort, fairSharing=_fair_sharing(spec.fair_sharing)),
+        **passed,
+        "preemption": {**_PREEMPTION, **passed.get("preemption", {})},
     }
-    if len(spec.quotas) > 1:
-        choice = spec.flavor_fungibility
-        body["flavorFungibility"] = {
-            "whenCanBorrow": choice.when_can_borrow,
-            "whenCanPreempt": choice.when_can_preempt,
-            **_given(preference=choice.preference),
-        }
-    if spec.admission_scope is not None:
-        body["admissionScope"] = {"admissionMode": spec.admission_scope.admission_mode}
     checks = [{"name": each.name, **_given(onFlavors=each.on_flavors)} for each in spec.admission_checks]
     checks += [{"name": multi_kueue_check(name)}] if spec.clusters else []
     if checks:
@@ -96,18 +86,6 @@ def _fair_sharing(spec: FairSharingSpec | None) -> dict[str, str] | None:
     return None if spec is None else {"weight": canonical_text(spec.weight)}
 
 
-def _preemption(spec: PreemptionSpec) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "withinClusterQueue": spec.within_cluster_queue,
-        "reclaimWithinCohort": spec.reclaim_within_cohort,
-    }
-    if spec.borrow_within_cohort is not None:
-        borrowing = spec.borrow_within_cohort
-        threshold = _given(maxPriorityThreshold=borrowing.max_priority_threshold)
-        body["borrowWithinCohort"] = {"policy": borrowing.policy, **threshold}
-    return body
-
-
 def _resource_groups(quotas: Quotas, *, borrows: bool) -> dict[str, Any]:
     """Returns the resource groups: flavors with the same resources form one group. Kueue tries the flavors of a group
     in the order of their names."""
@@ -131,18 +109,15 @@ def _quota(resource: str, spec: QuotaSpec, *, borrows: bool) -> dict[str, str]:
     """Returns the quota of a resource. If the queue may borrow, the quota always gets a borrowing limit. Kueue's
     default borrowing limit is no limit.
     """
-    borrowing = (spec.borrowing_limit or 0) if borrows else None
+    borrowing = 0 if borrows and spec.borrowing_limit is None else spec.borrowing_limit
     limits = {"borrowingLimit": borrowing, "lendingLimit": spec.lending_limit}
     given = {key: canonical_text(amount) for key, amount in limits.items() if amount is not None}
     return {"name": resource, "nominalQuota": canonical_text(spec.nominal), **given}
 
 
 def local_queue(name: str, spec: LocalQueueSpec) -> Manifest:
-    body = _given(
-        fairSharing=_fair_sharing(spec.fair_sharing),
-        stopPolicy=None if spec.stop_policy == "None" else spec.stop_policy,
-    )
-    return _kueue("LocalQueue", spec.name or name, spec.tenant, spec={"clusterQueue": spec.cluster_queue, **body})
+    body = {"clusterQueue": spec.cluster_queue, **_given(fairSharing=_fair_sharing(spec.fair_sharing)), **spec.passed()}
+    return _kueue("LocalQueue", spec.name or name, spec.tenant, spec=body)
 
 
 def admission_check(name: str) -> Manifest:
@@ -155,20 +130,7 @@ def admission_check(name: str) -> Manifest:
 
 
 def provisioning_request_config(name: str, spec: ProvisioningSpec) -> Manifest:
-    retry = spec.retry_strategy
-    return _kueue(
-        "ProvisioningRequestConfig",
-        name,
-        spec={
-            "provisioningClassName": spec.provisioning_class_name,
-            **_given(parameters=dict(spec.parameters), managedResources=list(spec.managed_resources)),
-            "retryStrategy": {
-                "backoffLimitCount": retry.backoff_limit_count,
-                "backoffBaseSeconds": retry.backoff_base_seconds,
-                "backoffMaxSeconds": retry.backoff_max_seconds,
-            },
-        },
-    )
+    return _kueue("ProvisioningRequestConfig", name, spec=spec.passed())
 
 
 def workload_priority_class(name: str, spec: WorkloadPrioritySpec) -> Manifest:

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field
 
 from components.base.amount import Amount
 from components.base.spec import DnsLabel, ResourceName, Spec
-from tenancy.quantity import QuantityError, parse, whole
+from tenancy.quantity import QuantityError, whole
 
 # Kueue counts cpu in thousandths, memory and ephemeral-storage in bytes, and all other resources in whole units.
 PARTIAL_RESOURCES = ("cpu", "memory", "ephemeral-storage")
@@ -27,25 +27,11 @@ class QuotaSpec(Spec):
         "borrow. Default: all.",
     )
 
-    @field_validator("lending_limit")
-    @classmethod
-    def _is_within_nominal(cls, limit: int | str | None, info: ValidationInfo) -> int | str | None:
-        nominal = info.data.get("nominal")
-        if limit is not None and nominal is not None and parse(limit) > parse(nominal):
-            raise ValueError(f"must be at most nominal {nominal} (got {limit})")
-        return limit
-
 
 Quotas = dict[DnsLabel, dict[ResourceName, QuotaSpec]]
 
 
-def _are_resource_groups(quotas: Quotas) -> Quotas:
-    """Raises an error if two flavors have a common resource and different lists of resources. Kueue accepts a resource
-    in one group only.
-    """
-    covered = [frozenset(resources) for resources in quotas.values()]
-    if not all(covered) or any(a & b and a != b for a in covered for b in covered):
-        raise ValueError("flavors that share a resource must list the same resources, at least one")
+def _count_devices_whole(quotas: Quotas) -> Quotas:
     for flavor, resources in quotas.items():
         for resource, quota in resources.items():
             if resource not in PARTIAL_RESOURCES:
@@ -63,4 +49,4 @@ def _is_whole(amount: int | str) -> bool:
     return True
 
 
-ResourceGroups = Annotated[Quotas, AfterValidator(_are_resource_groups)]
+ResourceGroups = Annotated[Quotas, AfterValidator(_count_devices_whole)]

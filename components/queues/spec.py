@@ -1,11 +1,11 @@
-"""The settings of Kueue's objects. Each key has the name of Kueue's field, in snake case.
+"""The settings of Kueue's objects that we add up, default or refer to. Other fields of Kueue are passed through.
 
 Source: apis/kueue/v1beta2 of sigs.k8s.io/kueue.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import (
     Field,
@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from components.base.identity import service_account_user
+from components.base.passed import PassedSpec
 from components.base.spec import (
     DnsLabel,
     Labels,
@@ -31,7 +32,6 @@ from tenancy.frameworks import FRAMEWORKS, Framework, FrameworkName
 from tenancy.names import KUEUE_SERVICE_ACCOUNT
 from tenancy.quantity import whole
 
-StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 AccountName = Annotated[str, StringForm("namespace/name of a ServiceAccount", f"{_DNS}/{_DNS}")]
 Weight = Annotated[float, Field(ge=0, le=1_000_000, examples=[2])]
@@ -47,84 +47,6 @@ class FairSharingSpec(Spec):
     )
 
 
-class BorrowWithinCohortSpec(Spec):
-    """Preemption by a Job that borrows."""
-
-    policy: Literal["Never", "LowerPriority"] = Field(
-        default="Never", description="The Jobs of other queues that a Job may preempt while its queue borrows."
-    )
-    max_priority_threshold: PriorityValue | None = Field(
-        default=None,
-        description="A borrowing Job preempts only Jobs with at most this priority. Default: all Jobs with a lower "
-        "priority.",
-        examples=[100],
-    )
-
-
-class PreemptionSpec(Spec):
-    """ClusterQueue preemption, https://kueue.sigs.k8s.io/docs/concepts/preemption/"""
-
-    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
-        default="LowerPriority", description="The Jobs in the same ClusterQueue that a Job may preempt."
-    )
-    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = Field(
-        default="Never",
-        description="The Jobs of other queues that a Job may preempt to get back quota that these queues borrowed.",
-    )
-    borrow_within_cohort: BorrowWithinCohortSpec | None = Field(
-        default=None,
-        description="Preemption by a Job that borrows. Default: never. This setting needs reclaim_within_cohort.",
-        examples=[{"policy": "LowerPriority"}],
-    )
-
-    @field_validator("borrow_within_cohort")
-    @classmethod
-    def _may_reclaim(
-        cls, borrows: BorrowWithinCohortSpec | None, info: ValidationInfo
-    ) -> BorrowWithinCohortSpec | None:
-        preempts = borrows is not None and borrows.policy != "Never"
-        if preempts and info.data.get("reclaim_within_cohort") == "Never":
-            raise ValueError("needs LowerPriority or Any in reclaim_within_cohort")
-        return borrows
-
-
-class FlavorFungibilitySpec(Spec):
-    """The choice of a Job's flavor. Kueue tries the flavors in the order of their names."""
-
-    when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = Field(
-        default="MayStopSearch",
-        description="Applies if a Job fits a flavor only by borrowing. With MayStopSearch, Kueue may use the flavor. "
-        "With TryNextFlavor, Kueue first tries the next flavor.",
-    )
-    when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = Field(
-        default="TryNextFlavor",
-        description="Applies if a Job fits a flavor only by preemption. With MayStopSearch, Kueue may use the flavor. "
-        "With TryNextFlavor, Kueue first tries the next flavor.",
-    )
-    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = Field(
-        default=None,
-        description="The flavor that Kueue prefers if one flavor needs borrowing and another needs preemption. "
-        "Default: BorrowingOverPreemption. Valid only with TryNextFlavor in when_can_borrow and when_can_preempt.",
-    )
-
-    @field_validator("preference")
-    @classmethod
-    def _has_a_choice(cls, preference: str | None, info: ValidationInfo) -> str | None:
-        tried = {info.data.get("when_can_borrow"), info.data.get("when_can_preempt")}
-        if preference is not None and tried != {"TryNextFlavor"}:
-            raise ValueError("needs TryNextFlavor in when_can_borrow and when_can_preempt")
-        return preference
-
-
-class AdmissionScopeSpec(Spec):
-    """The order of the LocalQueues of a ClusterQueue."""
-
-    admission_mode: Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"] = Field(
-        description="UsageBasedAdmissionFairSharing: the LocalQueue with the least past use comes first. It needs "
-        "kueue.admission_fair_sharing.",
-    )
-
-
 class QueueCheckSpec(Spec):
     """An admission check that the Jobs of a ClusterQueue must pass."""
 
@@ -137,37 +59,23 @@ class QueueCheckSpec(Spec):
     )
 
 
-class ClusterQueueSpec(Spec):
+class ClusterQueueSpec(PassedSpec):
     """A ClusterQueue: its quotas by flavor, and how it shares the quotas with other queues."""
+
+    kind = "ClusterQueue"
+    defaults = "By default, `preemption.within_cluster_queue` is LowerPriority."
 
     quotas: ResourceGroups = Field(
         min_length=1, description="Maps a key of flavors to a map from resource name to quota."
     )
     cohort: DnsLabel | None = Field(
         default=None,
-        validate_default=True,
         description="Name of a group of queues that lend each other idle quota. A cohort exists once in the "
         "cluster, so queues of other stacks may join it.",
         examples=["research"],
     )
-    strategy: Literal["BestEffortFIFO", "StrictFIFO"] = Field(
-        default="BestEffortFIFO",
-        description="BestEffortFIFO: a Job may start before an older Job that waits for "
-        "more quota. StrictFIFO: the oldest Job always starts first.",
-    )
-    preemption: PreemptionSpec = Field(
-        default=PreemptionSpec(), description="The Jobs that a Job of this queue may preempt."
-    )
-    flavor_fungibility: FlavorFungibilitySpec = Field(
-        default=FlavorFungibilitySpec(), description="The choice of a Job's flavor, if the queue has several flavors."
-    )
     fair_sharing: FairSharingSpec | None = Field(
         default=None, description="The queue's share of its cohort's idle quota.", examples=[{"weight": 2}]
-    )
-    admission_scope: AdmissionScopeSpec | None = Field(
-        default=None,
-        description="The order of the queue's LocalQueues. Default: first come, first served.",
-        examples=[{"admission_mode": "UsageBasedAdmissionFairSharing"}],
     )
     admission_checks: list[QueueCheckSpec] = Field(
         default_factory=list,
@@ -181,28 +89,13 @@ class ClusterQueueSpec(Spec):
         "runs in one worker cluster. Default: the Jobs run in the manager cluster.",
         examples=[["east", "west"]],
     )
-    stop_policy: StopPolicy = Field(
-        default="None",
-        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts running Jobs.",
-    )
 
     @field_validator("clusters")
     @classmethod
     def _is_the_only_check(cls, clusters: list[str], info: ValidationInfo) -> list[str]:
         if clusters and info.data.get("admission_checks"):
             raise ValueError("is next to admission_checks, and Kueue accepts one of them; remove either")
-        if len(set(clusters)) != len(clusters):
-            raise ValueError("names a cluster twice")
         return clusters
-
-    @field_validator("cohort")
-    @classmethod
-    def _is_there_to_borrow_from(cls, cohort: str | None, info: ValidationInfo) -> str | None:
-        if cohort is None and _has_limits(info.data.get("quotas", {})):
-            raise ValueError(
-                "is missing though a quota has a borrowing_limit or lending_limit; name one or remove them"
-            )
-        return cohort
 
     @field_validator("admission_checks")
     @classmethod
@@ -212,11 +105,6 @@ class ClusterQueueSpec(Spec):
         if unknown:
             raise ValueError(f"on_flavors names {unknown[0]}, for which the queue has no quota")
         return checks
-
-
-def _has_limits(quotas: Quotas) -> bool:
-    limits = [(q.borrowing_limit, q.lending_limit) for resources in quotas.values() for q in resources.values()]
-    return any(limit != (None, None) for limit in limits)
 
 
 class CohortSpec(Spec):
@@ -237,16 +125,11 @@ class CohortSpec(Spec):
         default=None, description="The cohort's share of its parent's idle quota.", examples=[{"weight": 2}]
     )
 
-    @field_validator("quotas")
-    @classmethod
-    def _are_exchanged_with_a_parent(cls, quotas: Quotas, info: ValidationInfo) -> Quotas:
-        if info.data.get("parent_name") is None and _has_limits(quotas):
-            raise ValueError("has a borrowing_limit or lending_limit without a parent_name; add one or remove them")
-        return quotas
 
-
-class LocalQueueSpec(Spec):
+class LocalQueueSpec(PassedSpec):
     """A LocalQueue, through which a tenant's Jobs use a ClusterQueue."""
+
+    kind = "LocalQueue"
 
     tenant: TenantKey
     name: DnsLabel | None = Field(
@@ -260,10 +143,6 @@ class LocalQueueSpec(Spec):
         default=None,
         description="The LocalQueue's share among the LocalQueues of a ClusterQueue with admission_scope.",
         examples=[{"weight": 2}],
-    )
-    stop_policy: StopPolicy = Field(
-        default="None",
-        description="With Hold, the queue admits no more Jobs. With HoldAndDrain, Kueue also evicts running Jobs.",
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _ROOT = "Settings"
+_ANY = "pulumi.json#/Any"
 
 
 class UntranslatableError(Exception):
@@ -49,6 +50,8 @@ def _types(package: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, dic
                 yield alias, _enum(choices)
             kind = _type(package, value, alias)
             properties[key] = {**kind, "description": _described(value)}
+        for key in node.get("propertyNames", {}).get("enum", ()):  # a field that the stack passes through
+            properties.setdefault(key, {"$ref": _ANY, "plain": True, "description": "A field of Kueue."})
         yield (
             owner,
             {

@@ -41,8 +41,8 @@ LABELS = simulated.gpu_labels(sharing="none", replicas=1)
 POOLS = ("l4", "t4", "site", "elastic")  # each node has the name of its pool, and one GPU
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 PARAMETERS = {"ValidUntilSeconds": "600"}
-SPOT = {"key": "spot", "value": "true"}
-TOLERATIONS = [{**SPOT, "operator": "Equal", "effect": "NoSchedule"}]
+SPOT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
+TOLERATIONS = [{**SPOT, "operator": "Equal"}]
 KUEUE = {
     "exclude_resource_prefixes": [],
     "wait_for_pods_ready": {
@@ -55,7 +55,7 @@ KUEUE = {
         "usage_sampling_interval": "1s",
         "resource_weights": {GPU: 10, "cpu": 0},
     },
-    "retention": {"after_finished": "2s", "after_deactivated_by_kueue": "1h"},
+    "object_retention_policies": {"workloads": {"after_finished": "2s", "after_deactivated_by_kueue": "1h"}},
 }
 
 

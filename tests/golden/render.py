@@ -60,7 +60,7 @@ def add_examples(given: dict[str, Any]) -> None:
     schema = settings_schema()
     for setting in (each for part in schema["properties"] for each in settings_page.settings(part, schema)):
         *parents, name = setting.path.replace("[]", ".[]").split(".")
-        if not any(name in each for stack in stacks for each in _maps(stack, parents)):
+        if setting.example and not any(name in each for stack in stacks for each in _maps(stack, parents)):
             _first_map(given, parents)[name] = yaml.safe_load(setting.example)
 
 

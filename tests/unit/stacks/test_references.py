@@ -114,10 +114,6 @@ def dispatches(config: Raw) -> None:
             "queues.clusters: east and west have the same secret east-kubeconfig; give each cluster its own",
         ),
         (
-            put("queues cluster_queues far clusters", ["east", "east"]),
-            "queues.cluster_queues.far.clusters: names a cluster twice",
-        ),
-        (
             put("queues clusters west promises cpu", 8),
             "queues.clusters.west.promises: are compared only for devices; remove cpu",
         ),

@@ -151,22 +151,6 @@ OTHER_KEYS: list[tuple[str, object, str]] = [
         {"between": "02:00-06:00"},
         "on_demand.ytdlp: takes one demand signal or none, got http_json, window; remove one",
     ),
-    (
-        f"{QUOTAS} gpu-any nvidia.com/gpu borrowing_limit",
-        1,
-        "queues.cluster_queues.gpu-cq.cohort: is missing though a quota has a borrowing_limit or lending_limit; "
-        "name one or remove them",
-    ),
-    (
-        "queues cluster_queues gpu-cq",
-        {"cohort": "gpus", "quotas": {"gpu-any": {"nvidia.com/gpu": {"nominal": 1, "lending_limit": 2}}}},
-        "queues.cluster_queues.gpu-cq.quotas.gpu-any.nvidia.com/gpu.lending_limit: must be at most nominal 1 (got 2)",
-    ),
-    (
-        f"{QUOTAS} gpu-any",
-        {},
-        "queues.cluster_queues.gpu-cq.quotas: flavors that share a resource must list the same resources, at least one",
-    ),
 ]
 
 
