@@ -42,7 +42,7 @@ MIB = 2**20
 LIFE_SECONDS = 600_613  # The test recognizes the process by this unusual duration.
 CARD = f"0\ndevice GPU-real 16106127360 {5360 * MIB} {10000 * MIB}\n"
 SLICE = f"{SLICES}/{LEDGER.names.device_driver}-{node.NODE}"
-READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9401/metrics', timeout=5).read().decode())"
+READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9401/metrics', timeout=120).read().decode())"
 # A script that creates a ResourceSlice with the token of the exporter's pod.
 WRITE = """
 import os, pathlib, ssl, sys, urllib.error, urllib.request as r
@@ -53,7 +53,7 @@ headers = {'Authorization': 'Bearer ' + (mount / 'token').read_text(), 'Content-
 context = ssl.create_default_context(cafile=mount / 'ca.crt')
 context.verify_flags &= ~ssl.VERIFY_X509_STRICT
 try:
-    print(r.urlopen(r.Request(url, sys.argv[2].encode(), headers), context=context, timeout=10).read().decode())
+    print(r.urlopen(r.Request(url, sys.argv[2].encode(), headers), context=context, timeout=120).read().decode())
 except urllib.error.HTTPError as error:
     print(error.read().decode())
 """

@@ -300,7 +300,7 @@ def test_the_extender_accepts_only_clients_with_a_certificate_of_its_pod(
 
     def ask() -> bytes:
         with (
-            socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as client,
         ):
             client.sendall(b"POST /filter HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")

@@ -1,4 +1,4 @@
-"""Serves a fake cluster over TLS for clients in any process, and starts a browser.
+"""Serves a fake cluster over TLS for clients in any process, starts a browser, and waits for slow peers.
 
 If Python has no ensurepip, uv makes the Python environments of Pulumi.
 """
@@ -13,6 +13,7 @@ from tests.support.api_server import ServedOverTls, make_certificates, served_ov
 from tests.support.browser import Browser
 from tests.support.environments import environments_by_uv
 from tests.support.fake_cluster import FakeCluster
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -21,6 +22,13 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name, value in environments_by_uv(tmp_path_factory.mktemp("python")).items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agents leave a slow peer after seconds. On a busy machine, each peer of these tests may be slow."""
+    for limit in ("http_client.TIMEOUT_SECONDS", "http_client.TOTAL_SECONDS", "http_server._SILENT_SECONDS"):
+        monkeypatch.setattr(f"agents.runtime.{limit}", PATIENCE_SECONDS)
 
 
 @pytest.fixture(scope="session")

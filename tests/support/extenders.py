@@ -6,8 +6,7 @@ import os
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,8 @@ from agents.telemetry.resourceslice import PublishingNode, slice_of
 from tenancy.units import MIB
 from tests.support.api_server import ServedOverTls
 from tests.support.fake_cluster import NAMES, SYSTEM, FakeCluster
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.cluster.process import free_ports
-
-PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -108,10 +106,3 @@ def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: st
         finally:
             process.terminate()
             process.wait(PATIENCE_SECONDS)
-
-
-def eventually(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)

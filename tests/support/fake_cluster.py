@@ -20,6 +20,7 @@ from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LEDGER, LEDGER_KEY, SYSTEM_NAMESPACE, Names
 from tenancy.quantity import canonical, whole
 from tests.support.in_memory import InMemory
+from tests.support.waiting import PATIENCE_SECONDS
 
 DOMAIN = "viktorbarzin.me"
 NAMES = Names(DOMAIN)
@@ -136,12 +137,14 @@ class FakeCluster:
 
     def await_watches(self, number: int) -> None:
         with self.happened:
-            assert self.happened.wait_for(lambda: self.watching == number, timeout=60), self.watching
+            assert self.happened.wait_for(lambda: self.watching == number, timeout=PATIENCE_SECONDS), self.watching
 
     def await_read(self) -> None:
         """Waits until the clients of all open watches have read all events. The clients must be in this process."""
         with self.happened:
-            assert self.happened.wait_for(lambda: set(self.read.values()) <= {len(self.history)}, timeout=60), self.read
+            assert self.happened.wait_for(
+                lambda: set(self.read.values()) <= {len(self.history)}, timeout=PATIENCE_SECONDS
+            ), self.read
 
     def end_watches(self) -> None:
         with self.happened:

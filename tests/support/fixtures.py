@@ -9,9 +9,6 @@ from tests.support.fake_cluster import TOKEN, FakeCluster, Served
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 
-# A time limit in seconds for events that need about 2 s. Other tests slow the machine down.
-LOADED_SECONDS = 60
-
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from unittest import mock
@@ -13,8 +13,7 @@ from agents.kube.nodes import NODES
 from agents.kube.watch import Watch
 from agents.runtime.clock import Clock
 from tests.support.fake_cluster import FakeCluster, Served
-
-PATIENCE_SECONDS = 60
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @dataclass
@@ -28,13 +27,6 @@ class HurriedTime:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         time.sleep(min(seconds, 0.02))
-
-
-def eventually(holds: Callable[[], object], state: Callable[[], object] = lambda: "") -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, state()
-        time.sleep(0.01)
 
 
 def wakeful() -> AbstractContextManager[object]:

@@ -2,14 +2,14 @@
 
 import shutil
 import subprocess
-import time
-import urllib.request
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.http_get import get
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.cluster.process import free_ports
 
 
@@ -33,17 +33,8 @@ def prometheus(folder: Path, history: Iterable[str]) -> Iterator[str]:
     )
     with subprocess.Popen([server, *arguments], cwd=folder) as process:
         try:
-            _await_ready(f"http://{address}/-/ready")
+            eventually(lambda: get(f"http://{address}/-/ready")[0] == 200)
             yield f"http://{address}"
         finally:
             process.terminate()
-            process.wait(timeout=30)
-
-
-def _await_ready(url: str) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline:
-        with suppress(OSError), urllib.request.urlopen(url, timeout=10):  # noqa: S310 (http)
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"{url} does not answer within 90 s")
+            process.wait(PATIENCE_SECONDS)

@@ -6,11 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +16,10 @@ from agents.telemetry.device import Device, Fault, Occupancy, Process, Scan
 from agents.telemetry.reading import parse
 from tests.support.api_server import ServedOverTls
 from tests.support.fake_cluster import T4
-from tests.support.fixtures import LOADED_SECONDS
+from tests.support.http_get import get
 from tests.support.paths import ROOT
 from tests.support.shipped_exporter import shipped_exporter
+from tests.support.waiting import PATIENCE_SECONDS, becomes, eventually
 from toolchain.cluster.fake_nvml import FakeNvml
 
 GIB = 2**30
@@ -132,24 +130,6 @@ def test_a_missing_library_says_what_the_pod_needs(tmp_path: Path) -> None:
     assert refused == "refused: libnvidia-ml.so.1 cannot be loaded; the pod needs runtimeClassName nvidia"
 
 
-def get(port: int, path: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-    except urllib.error.URLError:
-        return 0, ""
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LOADED_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
     node_zipapp: Path, nvml: FakeNvml, served: ServedOverTls
 ) -> None:
@@ -159,17 +139,20 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
     served.cluster.add_node()
     with shipped_exporter(served, node_zipapp, nvml) as shipped:
 
-        def shows(status: int, text: str) -> bool:
-            found, body = get(shipped.port, "/metrics")
-            return found == status and text in body
+        def metrics() -> tuple[int, str]:
+            return get(f"http://127.0.0.1:{shipped.port}/metrics")
 
-        eventually(lambda: shows(200, f'gpu_pool_memory_advertised_bytes{{pool="t4"}} {14000 * 2**20}\n'))
-        assert parse(get(shipped.port, "/metrics")[1]).devices == (T4_DEVICE,)
-        assert get(shipped.port, "/healthz") == (200, "ok\n")
+        def shows(status: int, text: str) -> None:
+            eventually(lambda: (found := metrics())[0] == status and text in found[1], metrics)
+
+        shows(200, f'gpu_pool_memory_advertised_bytes{{pool="t4"}} {14000 * 2**20}\n')
+        assert parse(metrics()[1]).devices == (T4_DEVICE,)
+        becomes(lambda: get(f"http://127.0.0.1:{shipped.port}/healthz"), (200, "ok\n"))
         nvml.show(T4_LINE, f"compute {os.getpid()} N/A")
-        eventually(lambda: shows(200, f'gpu_memory_unknown_processes{{gpu="0",uuid="{T4_DEVICE.uuid}"}} 1\n'))
+        shows(200, f'gpu_memory_unknown_processes{{gpu="0",uuid="{T4_DEVICE.uuid}"}} 1\n')
         nvml.show(T4_LINE, status=15)
-        eventually(lambda: shows(503, "gpu 0: NVML: GPU is lost\n"))
-        eventually(lambda: "taints" in json.dumps(served.cluster.objects.get(SLICE)))
+        shows(503, "gpu 0: NVML: GPU is lost\n")
+        published = partial(served.cluster.objects.get, SLICE)
+        eventually(lambda: "taints" in json.dumps(published()), published)
         shipped.process.send_signal(signal.SIGTERM)
-        assert shipped.process.wait(timeout=LOADED_SECONDS) == 0
+        assert shipped.process.wait(timeout=PATIENCE_SECONDS) == 0

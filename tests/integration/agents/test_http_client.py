@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -49,7 +48,7 @@ def test_an_error_has_the_servers_words_or_the_address(fetch: Fetch, address: st
         fetch(f"{address}/nothing")
 
 
-@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"], ids=["head", "body"])
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"], ids=["head", "body"])
 def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
     fetch: Fetch, head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,10 +65,8 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=trickle, args=[server])
         thread.start()
-        began = time.monotonic()
         with pytest.raises(FetchError, match=r"no complete answer within 0\.5 s"):
             fetch(f"http://127.0.0.1:{server.getsockname()[1]}/")
-        assert time.monotonic() - began < 60
         ended.set()
         thread.join()
 

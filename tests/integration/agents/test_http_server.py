@@ -3,7 +3,6 @@
 import http.client
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from agents.runtime.errors import AgentError
 from agents.runtime.http_message import HttpRequest, HttpResponse
 from agents.runtime.http_server import MetricsServer, Server
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 LONGEST = 100
 ASKED = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
@@ -47,7 +47,7 @@ def port() -> Iterator[int]:
 
 
 def connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=60)
+    return socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS)
 
 
 def answered(port: int, text: bytes) -> bytes:
@@ -61,7 +61,7 @@ def answered(port: int, text: bytes) -> bytes:
 
 
 def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     for number in range(3):
         client.request("GET", f"/{number}?x={number}")
         assert client.getresponse().read() == f"GET /{number} ".encode()
@@ -100,16 +100,13 @@ def test_a_connection_for_pages_has_one_request() -> None:
 def test_only_so_many_connections_have_a_thread() -> None:
     with serving(echoing(connections=2)) as port, ExitStack() as stack:
         for _ in range(2):
-            client = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            client = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
             stack.callback(client.close)
             client.request("GET", "/")
             client.getresponse().read()
         assert answered(port, ASKED) == b""
         client.close()
-        end = time.monotonic() + 60
-        while not answered(port, ASKED):
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        eventually(lambda: answered(port, ASKED))
 
 
 def test_a_page_that_cannot_be_made_leaves_the_others(capfd: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +144,7 @@ def test_there_are_metrics_and_health_and_nothing_else(
     host: str, method: str, path: str, status: int, body: str
 ) -> None:
     with serving(MetricsServer(0, Source())) as port:
-        client = http.client.HTTPConnection(host, port, timeout=60)
+        client = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
         client.request(method, path)
         answer = client.getresponse()
         assert (answer.status, answer.read().decode()) == (status, body)

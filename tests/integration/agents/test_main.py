@@ -15,7 +15,7 @@ import pytest
 from tests.support.api_server import ServedOverTls
 from tests.support.environs import RECONCILE, TTS, WATCHDOG, gates
 from tests.support.fake_cluster import SYSTEM, T4
-from tests.support.fixtures import LOADED_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 PATIENT = {**RECONCILE, "RUN_SECONDS": "600", "INTERVAL_SECONDS": "300"}
 
@@ -36,7 +36,7 @@ def started(zipapp: Path, agent: str, environ: Mapping[str, str]) -> Iterator[su
 
 def run(zipapp: Path, agent: str, environ: Mapping[str, str]) -> tuple[int, list[dict[str, object]], str]:
     with started(zipapp, agent, environ) as process:
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     return process.returncode, [json.loads(line) for line in output.splitlines()], errors
 
 
@@ -69,7 +69,7 @@ def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     assert process.stderr is not None
     process.send_signal(signal.SIGTERM)
     lines = [json.loads(line) for line in process.stdout]
-    assert process.wait(timeout=LOADED_SECONDS) == 128 + signal.SIGTERM
+    assert process.wait(timeout=PATIENCE_SECONDS) == 128 + signal.SIGTERM
     assert process.stderr.read() == ""
     return lines
 
@@ -86,7 +86,7 @@ def test_sigterm_ends_a_run_that_waits_for_a_server_that_sends_nothing(
     zipapp: Path, served: ServedOverTls, agent: str, environ: Mapping[str, str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(30)
+        silent.settimeout(PATIENCE_SECONDS)
         port = str(silent.getsockname()[1])
         with started(zipapp, agent, {**environ, **served.environ(), "KUBERNETES_SERVICE_PORT": port}) as process:
             connected, _ = silent.accept()

@@ -5,7 +5,6 @@ requests.
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -48,6 +47,7 @@ from tests.support.informing import HurriedTime, running
 from tests.support.memory_pools import NODE_4
 from tests.support.paths import ROOT
 from tests.support.rights import Call, Right, call, granted
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
 from toolchain.cluster.process import free_ports
@@ -59,6 +59,10 @@ FROM_FIELDS = {"NODE_NAME": "node", "POD_NAME": "pod"}
 
 def calls(busy: ServedOverTls) -> set[Call]:
     return {call(method, url) for method, url in busy.cluster.requests}
+
+
+def verbs(busy: ServedOverTls) -> set[str]:
+    return {each.verb for each in calls(busy)}
 
 
 def environ(busy: ServedOverTls, graph: Graph, **changes: str) -> dict[str, str]:
@@ -81,7 +85,7 @@ def reconciled(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     stored = Ledger.from_data(json.loads(busy.cluster.objects[busy.cluster.ledger_path]["data"][names.LEDGER_KEY]))
     busy.cluster.add_ledger(*(replace(pool, source=Source.DECLARED) for pool in stored.pools))
     assert reconcile.start(environ(busy, graph, RUN_SECONDS="0", INTERVAL_SECONDS="60"), busy.log()) == 0
-    given = environ(busy, graph, RUN_SECONDS="60", INTERVAL_SECONDS="60")
+    given = environ(busy, graph, RUN_SECONDS="3600", INTERVAL_SECONDS="3600")
     busy.cluster.watches_last = True
     with ThreadPoolExecutor() as pool:
         run = pool.submit(reconcile.start, given, busy.log())
@@ -172,18 +176,14 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
         "INTERVAL_SECONDS": "1",
         "NODE_NAME": "k8s-node1",
     }
-    asked: set[Call] = set()
     busy.cluster.watches_last = True
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
-        deadline = time.monotonic() + 60
-        while "patch" not in {each.verb for each in asked} and time.monotonic() < deadline:
-            time.sleep(0.05)
-            asked = calls(busy)
-            if "create" in {each.verb for each in asked}:
-                nvml.show(CARD, "broken 15")
+        eventually(lambda: "create" in verbs(busy), lambda: calls(busy))
+        nvml.show(CARD, "broken 15")
+        eventually(lambda: "patch" in verbs(busy), lambda: calls(busy))
         process.terminate()
-        assert process.wait(timeout=60) == 0
-    return graph, asked
+        assert process.wait(PATIENCE_SECONDS) == 0
+    return graph, calls(busy)
 
 
 def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:

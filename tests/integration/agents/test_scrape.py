@@ -12,6 +12,7 @@ from agents.runtime.http_message import SAMPLES, HttpResponse
 from agents.runtime.items import Unjudged
 from agents.telemetry import scrape as scraping
 from agents.telemetry.scrape import scrape
+from tests.support.waiting import PATIENCE_SECONDS
 
 PAGE = HttpResponse(200, b"page\n", SAMPLES).encoded(last=True)
 
@@ -38,15 +39,21 @@ def exporter(answer: bytes | None, host: str = "127.0.0.1") -> Iterator[str]:
 
 @pytest.mark.parametrize("at_once", [1, 2, 64])
 def test_an_exporter_that_hangs_delays_none_of_the_others(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.5)
+    """Only the silent exporters have a short limit, so that a slow machine makes none of the others late."""
     monkeypatch.setattr(scraping, "AT_ONCE", at_once)
     with ExitStack() as stack:
         silent = [stack.enter_context(exporter(None)) for _ in range(2)]
         others = [stack.enter_context(exporter(PAGE)) for _ in range(5)]
-        pages = dict(scrape([silent[0], *others, silent[1]]))
+
+        def each() -> Iterator[str]:
+            for url in (silent[0], *others, silent[1]):
+                monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.1 if url in silent else PATIENCE_SECONDS)
+                yield url
+
+        pages = dict(scrape(each()))
     assert [pages[url] for url in others] == [b"page\n"] * 5
     late = [page.why for page in map(pages.get, silent) if isinstance(page, Unjudged)]
-    assert late == [f"{url}: no complete answer within 0.5 s" for url in silent]
+    assert [why.partition(" within ")[0] for why in late] == [f"{url}: no complete answer" for url in silent]
 
 
 def test_only_an_ip_address_is_asked_because_a_lookup_of_a_name_would_block() -> None:

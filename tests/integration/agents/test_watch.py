@@ -1,7 +1,6 @@
 """Tests watches over real TLS with chunked responses. tests/unit/agents/kube tests watches without connections."""
 
 import threading
-import time
 
 import pytest
 
@@ -29,11 +28,9 @@ def test_an_event_beyond_the_bound_is_refused(served: ServedOverTls, monkeypatch
 def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
     served: ServedOverTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 60)
-    began = time.monotonic()
+    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 3600)
     with watched(served, seconds=0.3) as events:
         assert list(events) == []
-    assert 0.3 <= time.monotonic() - began < 60
 
 
 def test_another_thread_stops_a_watch_that_is_being_read(served: ServedOverTls) -> None:

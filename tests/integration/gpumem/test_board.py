@@ -24,6 +24,7 @@ from tests.support.browser import Browser
 from tests.support.page_texts import LEAST_CONTRAST, LEAST_PIXELS, TEXTS, overlaps
 from tests.support.paths import ROOT
 from tests.support.plugin import install
+from tests.support.waiting import PATIENCE_SECONDS
 from toolchain import plugin
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
@@ -69,7 +70,7 @@ def until(tab: Browser, condition: str) -> None:
     """Waits until a condition in the page is true."""
     script = f"""new Promise((done, failed) => {{
       const began = Date.now(), look = () => {condition} ? done(true)
-        : Date.now() - began > 20000 ? failed(document.body.innerText) : setTimeout(look, 50);
+        : Date.now() - began > {PATIENCE_SECONDS * 1000} ? failed(document.body.innerText) : setTimeout(look, 50);
       look();
     }})"""
     assert tab.evaluate(script)
@@ -140,7 +141,7 @@ def test_the_page_keeps_its_numbers_while_the_board_is_away(tab: Browser) -> Non
 
 def request(url: str, method: str = "GET", path: str | None = None) -> tuple[int, str]:
     split = urlsplit(url)
-    connection = http.client.HTTPConnection(split.hostname or "", split.port, timeout=60)
+    connection = http.client.HTTPConnection(split.hostname or "", split.port, timeout=PATIENCE_SECONDS)
     connection.request(method, split.path if path is None else path)
     response = connection.getresponse()
     return response.status, response.read().decode()
@@ -172,7 +173,7 @@ def test_the_plugin_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> N
         status, page = request(url)
         again = request(url, path="/")[0]
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(PATIENCE_SECONDS) == 130
     assert (status, again) == (200, 404)
     assert "llama-swap-5469957f7f-thbxn" in page
     calls = (tmp_path / "calls").read_text()

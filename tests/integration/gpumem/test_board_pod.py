@@ -7,9 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,10 +24,11 @@ from tenancy.frameworks import FrameworkName
 from tests.support.api_server import served_over_tls
 from tests.support.board import sample
 from tests.support.fake_cluster import SYSTEM, FakeCluster
-from tests.support.fixtures import LOADED_SECONDS
 from tests.support.given import CLUSTER, CODE, declared
+from tests.support.http_get import get
 from tests.support.kubectl import EXPORTERS, FakeApi
 from tests.support.rights import call, granted
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.cluster.process import free_ports
 
 SPEC = BoardSpec(ingress=IngressSpec(namespace="ingress-nginx", pod_labels={"app": "proxy"}))
@@ -88,25 +86,10 @@ def started(archive: Path, environ: Mapping[str, str]) -> "Iterator[subprocess.P
         process.kill()
 
 
-def get(url: str, method: str = "GET") -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=LOADED_SECONDS) as response:  # noqa: S310
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 def until_it_serves(url: str, process: "subprocess.Popen[str]") -> None:
-    end = time.monotonic() + LOADED_SECONDS
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            assert get(f"{url}/healthz") == (200, "ok\n")
-        except OSError:
-            continue
-        return
-    process.kill()
-    assert process.stderr is not None
-    raise AssertionError(process.stderr.read())
+    eventually(lambda: process.poll() is not None or get(f"{url}/healthz") == (200, "ok\n"))
+    if process.poll() is not None:
+        raise AssertionError(process.communicate()[1])
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["sums", "names"])
@@ -123,7 +106,7 @@ def test_the_board_of_a_pod_shows_names_only_where_the_operator_allows_it(
             status, page = get(f"{url}/gpus/")
             refused = get(url, "POST")[0]
             process.send_signal(signal.SIGTERM)
-            process.wait(LOADED_SECONDS)
+            process.wait(PATIENCE_SECONDS)
     assert (status, refused) == (200, 405)
     assert "measured: 14160 used, 1200 free, under the floor of 1536" in page
     assert "13800 of 14000 MiB held" in page

@@ -11,6 +11,7 @@ import pytest
 from tests.support.given_clusters import record_0000
 from tests.support.kubectl import SYSTEM, api, pod
 from tests.support.plugin import install
+from tests.support.waiting import PATIENCE_SECONDS
 from toolchain import plugin
 
 
@@ -27,7 +28,7 @@ def run(installed: Path, *arguments: str, folder: Path | None = None) -> "subpro
         env={"PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

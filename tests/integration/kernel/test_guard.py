@@ -1,13 +1,10 @@
 """Tests the guard on real processes in real control groups. Only the API server is a fake."""
 
-import statistics
+import http.client
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,13 +17,14 @@ from agents.runtime import exposition
 from tenancy import names
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.api_server import ServedOverTls
+from tests.support.http_get import get
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_SECONDS, becomes, eventually
 from toolchain.cluster.process import free_ports
 
 TOTAL_MIB, LIMIT_MIB, BY_REQUEST = 1024, 537, 869
 GUARDED = guarded_oom_score_adj(LIMIT_MIB, TOTAL_MIB)
-PATIENCE_SECONDS = 60
-RESTARTS = 10
+RESTARTS = 3
 NOBODY = 65534
 SYS_RESOURCE = 24
 
@@ -72,11 +70,8 @@ class Scene:
     port: int
 
     def metric(self, name: str) -> float | None:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-                samples = exposition.parse(answer.read().decode())
-        except (urllib.error.URLError, OSError):
-            return None
+        status, page = get(f"http://127.0.0.1:{self.port}/metrics")
+        samples = exposition.parse(page) if status == http.client.OK else ()
         found = (s.value for s in samples if s.name == name and s.labels["pod_uid"] == self.protected.uid)
         return next(found, None)
 
@@ -99,36 +94,25 @@ def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
     with subprocess.Popen([sys.executable, "-I", str(zipapp), "guard"], env=environ) as process:
         try:
             found = Scene(served, protected, disposable, process, port)
-            until(lambda: found.metric(names.METRIC_GUARD_ADJ) is not None, True)
+            eventually(lambda: found.metric(names.METRIC_GUARD_ADJ) is not None)
             yield found
         finally:
             process.terminate()
             served.cluster.end_watches()
 
 
-def until(read: Callable[[], float | None], wanted: float) -> float:
-    began = time.monotonic()
-    while (found := read()) != wanted:
-        assert time.monotonic() - began < PATIENCE_SECONDS, f"{found}, not {wanted}"
-        time.sleep(0.005)
-    return time.monotonic() - began
-
-
-def until_held(pid: int) -> float:
-    return until(partial(adj, pid), GUARDED)
+def until_held(pid: int) -> None:
+    becomes(partial(adj, pid), GUARDED)
 
 
 def adj(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
-def test_a_protected_pod_is_held_within_a_second_of_each_start(scene: Scene) -> None:
-    """The test takes the median delay, because other tests can delay a start."""
-    delays = []
+def test_a_protected_pod_is_held_after_each_start(scene: Scene) -> None:
     for _ in range(RESTARTS):
         with scene.protected.process(BY_REQUEST) as pid:
-            delays.append(until_held(pid))
-    assert statistics.median(delays) < 1
+            until_held(pid)
 
 
 def test_it_touches_no_other_process_and_raises_none(scene: Scene) -> None:
@@ -154,7 +138,7 @@ def test_a_lowered_value_stays_after_the_guard_has_ended(scene: Scene) -> None:
     with scene.protected.process(BY_REQUEST) as pid:
         until_held(pid)
         scene.process.terminate()
-        assert scene.process.wait(timeout=30) == 0
+        assert scene.process.wait(PATIENCE_SECONDS) == 0
         assert adj(pid) == GUARDED
 
 

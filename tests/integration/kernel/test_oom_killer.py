@@ -16,6 +16,7 @@ import pytest
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.integration.kernel import squeeze
 from tests.support.oom_killer import Process, badness_pages, kernel_victim
+from tests.support.waiting import eventually
 
 SQUEEZE = squeeze.__file__
 LIMIT_MIB = 256
@@ -26,7 +27,6 @@ PAGES_PER_MIB = 256
 KIB_PER_MIB = 1024
 CASES = 48
 SWAPPING_MIB = 128
-ATTEMPTS = 5
 
 # The test scales the amounts of record 0001 down to LIMIT_MIB.
 NODE_GIB, REQUEST_GIB, SAFE_REQUEST_GIB, PEAK_GIB, MOST_GIB = 61, 8, 19.5, 20, 32
@@ -52,10 +52,12 @@ def squeezed(group: Path, *members: Member) -> Squeezed:
     """The kernel can choose a second victim before the memory of the first victim is free (MMF_OOM_SKIP, exit_mmap in
     mm/mmap.c).
     """
-    for _ in range(ATTEMPTS):
-        told = run(group, *members)
-        if len(told["killed"]) == 1:
-            break
+
+    def one_killed() -> Any:
+        found = run(group, *members)
+        return found if len(found["killed"]) == 1 else None
+
+    told = eventually(one_killed)
     states = [state(n, Fraction(p["kib"], KIB_PER_MIB), p["adj"]) for n, p in enumerate(told["states"])]
     last = state(len(members), Fraction(told["left_kib"], KIB_PER_MIB) + INTERPRETER_MIB, 0)
     (killed,) = told["killed"]
@@ -65,7 +67,7 @@ def squeezed(group: Path, *members: Member) -> Squeezed:
 def run(group: Path, *members: Member) -> Any:
     sizes = json.dumps([(member.adj, member.mib) for member in members])
     program = (sys.executable, "-I", "-S", SQUEEZE, str(group), str(LIMIT_MIB), sizes)
-    return json.loads(subprocess.run(program, capture_output=True, check=True, timeout=60).stdout)
+    return json.loads(subprocess.run(program, capture_output=True, check=True).stdout)
 
 
 def state(position: int, mib: Fraction, adj: int) -> Process:

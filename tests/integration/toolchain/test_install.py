@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.informing import eventually
 from tests.support.paths import ROOT
 from tests.support.scripts import script, system_programs
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles
 from toolchain.installer.tools import GROUPS, InstallTarget, install_target, tools
@@ -64,7 +64,7 @@ class Machine:
 
     def run(self, checkout: Path, *groups: str, **env: str) -> tuple[int, str, str]:
         with self.start(checkout, *groups, **env) as process:
-            said, complaint = process.communicate(timeout=60)
+            said, complaint = process.communicate(timeout=PATIENCE_SECONDS)
         return process.returncode, said, complaint
 
     def hold_builds(self) -> None:
@@ -181,7 +181,7 @@ def test_an_interrupted_run_stops_its_build_keeps_nothing_half_and_can_be_repeat
     with machine.start(checkout) as process:
         build = machine.build_started()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, complaint = process.communicate(timeout=60)
+        _, complaint = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert complaint == "\ntoolchain: interrupted; what was finished is kept, run it again to go on\n"
     eventually(lambda: not is_running(build))
@@ -198,8 +198,8 @@ def test_of_two_runs_at_once_one_builds_and_the_other_waits(machine: Machine, ch
             assert second.stdout is not None
             waiting = next(line for line in second.stdout if "pulumi" in line)
             machine.let_go()
-            said, complaint = second.communicate(timeout=60)
-        first.communicate(timeout=60)
+            said, complaint = second.communicate(timeout=PATIENCE_SECONDS)
+        first.communicate(timeout=PATIENCE_SECONDS)
     assert waiting == "pulumi 3.259.0: another run is installing it; waiting\n"
     assert (first.returncode, second.returncode, complaint) == (0, 0, "")
     assert "pulumi 3.259.0: in the cache" in said

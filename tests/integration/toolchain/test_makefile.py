@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 def make(*arguments: str, **env: str) -> "subprocess.CompletedProcess[str]":
     kept = {name: value for name, value in os.environ.items() if name not in ("STACK", "ARGS") and name[:4] != "MAKE"}
     command = ["make", "-o", "toolchain", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=kept | env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=kept | env, capture_output=True, text=True, check=False)
 
 
 def test_flags_reach_the_command_line_as_they_were_typed() -> None:

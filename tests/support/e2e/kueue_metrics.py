@@ -8,6 +8,7 @@ import yaml
 from agents.runtime import exposition
 from agents.runtime.exposition import Sample
 from tests.support.e2e.controllers import administrator
+from tests.support.waiting import PATIENCE_SECONDS
 from toolchain.cluster.cluster import HeldCluster
 
 ACCOUNT = "system:serviceaccount:default:prometheus"
@@ -25,7 +26,7 @@ class KueueMetrics:
 
     def samples(self) -> tuple[Sample, ...]:
         """Raises OSError if Kueue does not respond."""
-        connection = HTTPSConnection(self._address, context=self._tls, timeout=10)
+        connection = HTTPSConnection(self._address, context=self._tls, timeout=PATIENCE_SECONDS)
         connection.request("GET", "/metrics", headers=self._headers)
         answer = connection.getresponse()
         text = answer.read().decode()

@@ -2,8 +2,6 @@
 
 import signal
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 from agents.runtime import exposition
 from agents.runtime.exposition import Sample
 from tenancy import names
+from tests.support.http_get import get
 
 
 @dataclass
@@ -36,14 +35,7 @@ class SchedulerPod:
         self.processes[part].wait(120)
 
     def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}", timeout=10) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-        except OSError:
-            return 0, ""
+        return get(f"http://127.0.0.1:{self.http_port}{path}")
 
     def samples(self) -> tuple[Sample, ...]:
         return exposition.parse(self.get("/metrics")[1])

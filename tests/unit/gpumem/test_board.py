@@ -26,9 +26,9 @@ from gpumem.draw_board import board_page
 from tenancy.drawing.text import printable
 from tests.support import board as sampled
 from tests.support.board import read, sample
-from tests.support.informing import PATIENCE_SECONDS
 from tests.support.kubectl import FakeApi, api, pod
 from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
 
 # Parts of the names of pods and namespaces in the sample.
 NAMES = re.compile("immich|llama|translate|caption|train|tts|team-a|x2x9w")

@@ -11,8 +11,9 @@ import pytest
 from agents.exporter.registry import Recycle, RegistryInformer
 from agents.kube.slices import SLICES
 from tests.support.fake_cluster import LABELS, NAMES, SYSTEM, T4, Served
-from tests.support.informing import HurriedTime, eventually, running
+from tests.support.informing import HurriedTime, running
 from tests.support.node_pods import CHAT
+from tests.support.waiting import eventually
 
 NODE = "k8s-node1"
 CONFIG_MAPS = f"/api/v1/namespaces/{SYSTEM}/configmaps"

@@ -7,8 +7,9 @@ from agents.guard.follow import AdjustmentRule, PodWatcher, ProtectedPod
 from agents.kube.pods import Pod
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.fake_cluster import Served
-from tests.support.informing import HurriedTime, eventually, running
+from tests.support.informing import HurriedTime, running
 from tests.support.mirrors import mirror
+from tests.support.waiting import eventually
 
 TOTAL_MIB = 62464
 RULE = AdjustmentRule(members=frozenset({"inference/critical"}), total_mib=TOTAL_MIB, victim_adj=1000)

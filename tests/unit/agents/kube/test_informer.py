@@ -14,7 +14,8 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.loop import ProblemLog
 from tests.support.fake_cluster import Fault, Served, status
-from tests.support.informing import PATIENCE_SECONDS, HurriedTime, eventually, running
+from tests.support.informing import HurriedTime, running
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 NODES = "/api/v1/nodes"
 

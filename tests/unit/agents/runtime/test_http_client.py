@@ -10,7 +10,7 @@ import pytest
 
 from agents.runtime import http_client
 from agents.runtime.http_client import FetchError, fetch
-from tests.support.informing import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 def opening(http_open: Callable[..., object]) -> "mock._patch[Callable[..., object]]":
