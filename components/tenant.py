@@ -65,13 +65,6 @@ class TenantSpec(Spec):
         "whole node with every GPU.",
         examples=["restricted"],
     )
-    pod_security_reason: str = Field(
-        default="",
-        max_length=200,
-        validate_default=True,
-        description="Reason why the tenant's pods need the level privileged. The seating chart shows the reason.",
-        examples=["it loads kernel modules"],
-    )
 
     @field_validator("delete")
     @classmethod
@@ -79,16 +72,6 @@ class TenantSpec(Spec):
         if delete and not info.data.get("create_namespace", True):
             raise ValueError("is for a namespace that the stack makes; remove it, or create_namespace")
         return delete
-
-    @field_validator("pod_security_reason")
-    @classmethod
-    def _is_given_for_privileged(cls, reason: str, info: ValidationInfo) -> str:
-        level = info.data.get("pod_security")
-        if level is PodSecurity.PRIVILEGED and not reason.strip():
-            raise ValueError("is missing though pod_security is privileged: say why, or write baseline")
-        if level not in (PodSecurity.PRIVILEGED, None) and reason:
-            raise ValueError(f"is for pod_security privileged; remove it (got {reason!r})")
-        return reason
 
 
 class ResidentSpec(Spec):

@@ -33,7 +33,6 @@ class Tenant:
     name: str
     observed: bool = False
     pod_security: PodSecurity = PodSecurity.BASELINE
-    pod_security_reason: str = ""
 
     @property
     def is_held(self) -> bool:

@@ -108,6 +108,6 @@ def _held_to(level: PodSecurity, tenants: Iterable[str]) -> Manifest:
     )
     message = (
         f"this tenant's namespace does not hold its pods to Pod Security {level}: label it "
-        f"{names.POD_SECURITY_ENFORCE}={level}, or say in the stack why it needs more (tenants, pod_security)"
+        f"{names.POD_SECURITY_ENFORCE}={level}, or give the tenant another pod_security in the stack"
     )
     return validating(f"{policy_names.POD_SECURITY}-{level}", Scope(lax, {}, _STARTS), {"false": message})

@@ -33,19 +33,15 @@ from tenancy.workload import ShapeError, map_at, value_or
 DOMAIN = "example.com"
 _NO_TENANTS = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
 _OURS = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
-_MOST_REASON = 200  # characters of pod_security_reason
+_MOST_ACCESS = 200  # characters of what a pod does with its node
 
 
 @dataclass(frozen=True, kw_only=True)
 class TenantProposal:
-    """An existing namespace that becomes a tenant.
-
-    `reason` explains a level that permits more than baseline. `source` names the fact that requires the level.
-    """
+    """An existing namespace that becomes a tenant. `source` names the fact that requires the level."""
 
     name: str
     pod_security: PodSecurity
-    reason: str
     source: str
 
 
@@ -250,21 +246,19 @@ def _tenant(name: str, survey: Survey) -> TenantProposal:
     level = map_at(survey.namespaces.get(name, {}), "labels").get(POD_SECURITY_ENFORCE, "")
     if level in (PodSecurity.BASELINE, PodSecurity.RESTRICTED):
         source = f"the namespace has this level in {POD_SECURITY_ENFORCE}"
-        return TenantProposal(name=name, pod_security=PodSecurity(level), reason="", source=source)
+        return TenantProposal(name=name, pod_security=PodSecurity(level), source=source)
     if level == PodSecurity.PRIVILEGED:
-        reason, source = (
-            "the namespace was labelled so before",
-            "the namespace has this level; write a stricter one with it",
+        source = "the namespace has this level; write a stricter one with it"
+        return TenantProposal(name=name, pod_security=PodSecurity.PRIVILEGED, source=source)
+    access = next((each for pod in survey.pods if pod.namespace == name for each in _owned(pod)), "")
+    if access:
+        source = (
+            f"{access[:_MOST_ACCESS].strip()}; its pods own their node and every GPU on it today; change them, then "
+            "write baseline"
         )
-        return TenantProposal(name=name, pod_security=PodSecurity.PRIVILEGED, reason=reason, source=source)
-    reason = next((each for pod in survey.pods if pod.namespace == name for each in _owned(pod)), "")
-    if reason:
-        source = "its pods own their node and every GPU on it today; change them, then write baseline"
-        return TenantProposal(
-            name=name, pod_security=PodSecurity.PRIVILEGED, reason=reason[:_MOST_REASON].strip(), source=source
-        )
+        return TenantProposal(name=name, pod_security=PodSecurity.PRIVILEGED, source=source)
     source = "no pod of the namespace needs more; the namespace has no such label yet"
-    return TenantProposal(name=name, pod_security=PodSecurity.BASELINE, reason="", source=source)
+    return TenantProposal(name=name, pod_security=PodSecurity.BASELINE, source=source)
 
 
 def _owned(pod: WholePod) -> list[str]:

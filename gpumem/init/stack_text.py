@@ -10,7 +10,6 @@ from gpumem.init.pools import PoolProposal
 from gpumem.init.propose import PrometheusProposal, StackProposal, TenantProposal
 from gpumem.init.sourced import SourcedNumber
 from gpumem.init.yaml_text import Entry, Item, Map, map_of, rendered
-from tenancy.choices import PodSecurity
 from tenancy.names import PROJECT
 
 AGENT_IMAGE = "docker.io/library/python:3.13.9-slim-bookworm"
@@ -136,13 +135,11 @@ def _some(nodes: tuple[str, ...], most: int = 3) -> str:
 
 
 def _tenant(tenant: TenantProposal) -> Entry:
-    level = tenant.pod_security
     return Entry(
         tenant.name,
         map_of(
             Entry("create_namespace", False),
-            Entry("pod_security", str(level), tenant.source),
-            Entry("pod_security_reason", tenant.reason) if level is PodSecurity.PRIVILEGED else None,
+            Entry("pod_security", str(tenant.pod_security), tenant.source),
         ),
     )
 

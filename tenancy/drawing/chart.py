@@ -164,7 +164,7 @@ def _beside_the_pools(ledger: Ledger) -> Iterator[Fact]:
         yield Fact(f"queue tenants: {listed(ledger.queue_tenants)}")
     for tenant in ledger.tenants:
         if not tenant.is_held:
-            yield Fact(f"privileged: {tenant.name}: {tenant.pod_security_reason}", alarm=True)
+            yield Fact(f"privileged: {tenant.name}", alarm=True)
     if ledger.exempt_namespaces:
         yield Fact(f"exempt from admission: {', '.join(ledger.exempt_namespaces)}")
     if trusted := (*ledger.trusted_namespaces, *(f"group {each}" for each in ledger.trusted_groups)):

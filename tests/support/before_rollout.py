@@ -22,7 +22,7 @@ LEDGER = Ledger(
     seats=tuple(Seat(name=n, tenant=NAMESPACE_OF.get(n, n), pool="t4", gpumem_mib=3000) for n in STEADY),
     tenants=(
         *(Tenant(name=name) for name in NAMESPACES),
-        Tenant(name="android-emulator", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="kvm"),
+        Tenant(name="android-emulator", pod_security=PodSecurity.PRIVILEGED),
     ),
     exempt_namespaces=("kube-system", "nvidia"),
     admission=AdmissionTerms(gpu_priority="gpu-workload", priorities={"gpu-workload": ()}, own=("gpu-tenancy-system",)),

@@ -62,7 +62,7 @@ LEDGER = Ledger(
     queue_tenants=("team-a",),
     tenants=(
         Tenant(name="immich"),
-        Tenant(name="android-emulator", pod_security=PodSecurity.PRIVILEGED, pod_security_reason="needs /dev/kvm"),
+        Tenant(name="android-emulator", pod_security=PodSecurity.PRIVILEGED),
     ),
     exempt_namespaces=("kube-system", "nvidia"),
 )

@@ -85,7 +85,7 @@ def spec_of(answer: ApiAnswer) -> dict[str, Any]:
 def configuration(*changes: Change) -> settings.StackSettings:
     config = raw()
     config["admission"]["exempt_namespaces"] = ["nvidia"]
-    config["tenants"][LAX] = {"pod_security": "privileged", "pod_security_reason": "tests what budgets alone refuse"}
+    config["tenants"][LAX] = {"pod_security": "privileged"}  # tests what budgets alone refuse
     for change in changes:
         change(config)
     return settings.parse(config)

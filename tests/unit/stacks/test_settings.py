@@ -55,11 +55,6 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("pools t4 node_selector nvidia.com/gpu.present", True, "must be a string; quote it (got true)"),
     ("tenants immich create_namespace", "no", "must be true or false (got 'no')"),
     ("pools t4 sharing", "mig", "must be one of 'memory' or 'whole' (got 'mig')"),
-    (
-        "tenants immich pod_security_reason",
-        "because",
-        "is for pod_security privileged; remove it (got 'because')",
-    ),
     # Missing keys.
     ("cluster", ABSENT, "is missing; add it"),
     ("pools", {}, "is missing; add it"),
@@ -119,11 +114,6 @@ OTHER_KEYS: list[tuple[str, object, str]] = [
         "queues flavors gpu-any tolerations",
         [{"key": "nvidia.com/gpu", "efect": "NoSchedule"}],
         "queues.flavors.gpu-any.tolerations.0.efect: unknown key; did you mean effect?",
-    ),
-    (
-        "tenants immich pod_security",
-        "privileged",
-        "tenants.immich.pod_security_reason: is missing though pod_security is privileged: say why, or write baseline",
     ),
     (
         "pools t4 node_selector",

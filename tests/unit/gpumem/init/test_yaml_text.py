@@ -79,9 +79,9 @@ def test_text_that_yaml_reads_otherwise_is_quoted(text: str) -> None:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_stack_files_reader_reads_the_same(text: str, tmp_path: Any) -> None:
     path = tmp_path / "Pulumi.x.yaml"
-    entry = Entry("gpu-tenancy:tenants", map_of(Entry("a", map_of(Entry("pod_security_reason", text, text)))))
+    entry = Entry("gpu-tenancy:tenants", map_of(Entry("a", map_of(Entry("mode", text, text)))))
     path.write_text(rendered(map_of(Entry("config", map_of(entry)))))
-    assert stackfile.read(path).values == {"tenants": {"a": {"pod_security_reason": text}}}
+    assert stackfile.read(path).values == {"tenants": {"a": {"mode": text}}}
 
 
 def test_plain_words_have_no_quotes() -> None:
