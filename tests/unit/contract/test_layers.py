@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.imports import PACKAGES, imported, modules, packages
+from tests.support.imports import PACKAGES, imported, is_there, modules, packages
 from tests.support.paths import ROOT
 
 MAY_IMPORT = {
@@ -84,6 +84,19 @@ def test_no_module_imports_a_private_name_of_another(package: str) -> None:
     assert (
         unexpected(
             (path, {name for name in imported(path) if "._" in name.replace("__main__", "")})
+            for path in modules(package)
+        )
+        == {}
+    )
+
+
+def test_what_a_module_imports_of_ours_is_there() -> None:
+    """mypy reads no tests, and a test is only imported when it runs."""
+    ours = {*PACKAGES, "toolchain", "tests"}
+    assert (
+        unexpected(
+            (path, {name for name in imported(path) if name.partition(".")[0] in ours and not is_there(name)})
+            for package in ours
             for path in modules(package)
         )
         == {}
