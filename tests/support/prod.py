@@ -74,10 +74,9 @@ def refusal(*changes: Change) -> list[str]:
 
 
 def declared(config: Raw) -> Program:
-    graph = engine.build(lambda: platform.build(settings.parse(config)))
     objects: Program = {}
-    for resource in graph.resources:
-        _, module, kind = resource.type.split(":") if resource.type.startswith("kubernetes:") else ("", "", "")
+    for resource, name, inputs in engine.inputs(lambda: platform.build(settings.parse(config))):
+        _, module, kind = resource.split(":") if resource.startswith("kubernetes:") else ("", "", "")
         if kind:
-            objects[resource.name] = {**resource.inputs, "apiVersion": module.removeprefix("core/"), "kind": kind}
+            objects[name] = {**inputs, "apiVersion": module.removeprefix("core/"), "kind": kind}
     return objects

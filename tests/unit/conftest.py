@@ -5,10 +5,13 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NoReturn
 
 import coverage
 import pytest
+
+from components.base import zipapp
 
 REFUSED = (
     (socket.socket, "connect", "connection"),
@@ -41,6 +44,15 @@ def _one_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, name, what in REFUSED:
             patch.setattr(owner, name, _refuse(f"{name}: a unit test starts no {what}; tests/integration is for those"))
+        yield
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _packed_once() -> Iterator[None]:
+    """Packing the agents' code would take most of the time that a stack's program takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for build in (zipapp.build, zipapp.build_for_nodes, zipapp.build_for_board):
+            patch.setattr(zipapp, build.__name__, cache(build))
         yield
 
 

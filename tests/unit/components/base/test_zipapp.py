@@ -14,10 +14,6 @@ import pytest
 from components.base import zipapp
 
 
-def test_two_builds_are_the_same_bytes() -> None:
-    assert zipapp.build().content == zipapp.build().content
-
-
 def test_the_bytes_do_not_tell_when_and_in_which_order_the_files_were_written(tmp_path: Path) -> None:
     for root, order in ((tmp_path / "a", ("agents", "tenancy")), (tmp_path / "b", ("tenancy", "agents"))):
         for package in order:
