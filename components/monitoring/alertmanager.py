@@ -1,7 +1,5 @@
 """The digest: an Alertmanager route to one Slack channel, for the Prometheus Operator."""
 
-from typing import Annotated
-
 from pydantic import Field
 
 from components.base.manifest import Manifest
@@ -20,12 +18,9 @@ class SlackWebhook(Spec):
 
 class DigestSpec(Spec):
     """The AlertmanagerConfig of the digest. Alerts are grouped. Critical alerts are repeated each hour, and other
-    alerts every 12 hours. The digest reports a recycle once."""
+    alerts every 12 hours. The digest reports a recycle once. Slack's webhook decides the channel."""
 
     slack_webhook: SlackWebhook = Field(description="The Secret with the webhook's URL.")
-    channel: Annotated[str, Field(pattern=r"^#[^\s#]+$")] = Field(
-        default="#alerts", description="Slack channel for the messages.", examples=["#gpus"]
-    )
 
 
 def alertmanager_config(spec: DigestSpec, metadata: Manifest) -> Manifest:
@@ -77,7 +72,6 @@ def _equals(label: str, value: str) -> Manifest:
 def _slack(spec: DigestSpec) -> Manifest:
     return {
         "apiURL": {"name": spec.slack_webhook.secret, "key": "url"},
-        "channel": spec.channel,
         "sendResolved": True,
         "title": "{{ .Status | toUpper }}: {{ .GroupLabels.alertname }} ({{ len .Alerts }})",
         "titleLink": "{{ (index .Alerts 0).GeneratorURL }}",
