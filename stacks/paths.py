@@ -15,7 +15,7 @@ def at(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 def values_at(raw: Mapping[str, Any], pattern: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yields the path and the value of each match of a pattern such as `residents.*.pool`.
 
-    For the pattern `*@`, the value is the key itself.
+    For the pattern `*@`, the value is the key itself. `[]` stands for the items of a list.
     """
     yield from _walk(raw, pattern.split("."), ())
 
@@ -23,6 +23,10 @@ def values_at(raw: Mapping[str, Any], pattern: str) -> Iterator[tuple[tuple[str,
 def _walk(value: Any, pattern: list[str], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     if not pattern:
         yield path, value
+        return
+    if pattern[0] == "[]":
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _walk(item, pattern[1:], (*path, str(index)))
         return
     if not isinstance(value, Mapping):
         return

@@ -5,7 +5,7 @@ from typing import Any
 
 from components.kueue import KueueSpec
 from stacks.paths import at, values_at
-from stacks.problems import dotted, key, nearest, shown_value
+from stacks.problems import dotted, key, shown_value
 from tenancy.frameworks import FrameworkName
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
 
@@ -18,8 +18,7 @@ def problems(raw: Mapping[str, Any]) -> Iterator[str]:
     yield from _uncounted(raw)
     yield from _unshared(raw)
     yield from _two_kueues(raw)
-    yield from _unknown_checks(raw)
-    yield from _dispatched(raw)
+    yield from _far_memory(raw)
 
 
 def _beside_a_queue(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -64,24 +63,8 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _unknown_checks(raw: Mapping[str, Any]) -> Iterator[str]:
-    known = at(raw, "queues.admission_checks")
-    for path, checks in values_at(raw, "queues.cluster_queues.*.admission_checks"):
-        for index, check in enumerate(checks if isinstance(checks, list) else ()):
-            name = check.get("name") if isinstance(check, Mapping) else None
-            if isinstance(name, str) and name not in known:
-                instead = nearest(name, known, "there") if known else f"add queues.admission_checks.{dotted(name)}"
-                yield f"{key(*path, index, 'name')}: {name!r} is no key of queues.admission_checks; {instead}"
-
-
-def _dispatched(raw: Mapping[str, Any]) -> Iterator[str]:
-    known = at(raw, "queues.clusters")
-    for path, clusters in values_at(raw, "queues.cluster_queues.*.clusters"):
-        for index, name in enumerate(clusters if isinstance(clusters, list) else ()):
-            if isinstance(name, str) and name not in known:
-                instead = nearest(name, known, "there") if known else f"add {dotted('queues', 'clusters', name)}"
-                yield f"{key(*path, index)}: {name!r} is no key of queues.clusters; {instead}"
-        queue = path[2]
+def _far_memory(raw: Mapping[str, Any]) -> Iterator[str]:
+    for (*_, queue, _), clusters in values_at(raw, "queues.cluster_queues.*.clusters"):
         for where, resource in values_at(raw, f"queues.cluster_queues.{queue}.quotas.*.*@") if clusters else ():
             if isinstance(resource, str) and resource.endswith((GPUMEM_SUFFIX, GPU_COUNT_SUFFIX)):
                 yield f"{key(*where)}: a queue with clusters hands out whole devices; remove it, or its clusters"

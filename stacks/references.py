@@ -13,7 +13,7 @@ from stacks.problems import dotted, key, nearest, shown_value
 from tenancy.names import GPUMEM_SUFFIX
 
 # Each entry has a path and a map. The key at the path contains a name, and the map must have this name as a key. `*`
-# matches any key. For the path `*@`, the key itself is the name.
+# matches any key, and `[]` any item. For the path `*@`, the key itself is the name.
 _REFERENCES = (
     ("residents.*.tenant", "tenants"),
     ("residents.*.pool", "pools"),
@@ -28,6 +28,8 @@ _REFERENCES = (
     ("queues.flavors.*.topology_name", "queues.topologies"),
     ("queues.cluster_queues.*.quotas.*@", "queues.flavors"),
     ("queues.cohorts.*.quotas.*@", "queues.flavors"),
+    ("queues.cluster_queues.*.admission_checks.[].name", "queues.admission_checks"),
+    ("queues.cluster_queues.*.clusters.[]", "queues.clusters"),
     ("queues.local_queues.*.tenant", "tenants"),
     ("queues.local_queues.*.cluster_queue", "queues.cluster_queues"),
     ("memory_pools.*.workloads.*.tenant", "tenants"),
@@ -63,8 +65,9 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
 
 
 def _dangling(raw: Mapping[str, Any]) -> Iterator[str]:
-    # The check of the settings finds all other missing parts.
-    missing = {part for part in ("tenants", "priorities") if not raw.get(part)}
+    # The check of the settings finds all other missing parts, because they are required.
+    optional = ("tenants", "priorities", "queues.topologies", "queues.admission_checks", "queues.clusters")
+    missing = {part for part in optional if not at(raw, part)}
     for pattern, target in _REFERENCES:
         names = at(raw, target)
         for path, name in values_at(raw, pattern):

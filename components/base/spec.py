@@ -176,7 +176,7 @@ class Spec(BaseModel):
 
 
 class TaintSpec(Spec):
-    """A taint of nodes. The scheduler, and Kueue for a flavor, keep away pods that do not tolerate the taint."""
+    """A taint of nodes. The scheduler keeps away pods that do not tolerate the taint."""
 
     key: LabelKey = Field(description="Key of the taint.", examples=["spot"])
     value: LabelValue = Field(default="", description="Value of the taint.", examples=["true"])

@@ -38,6 +38,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         put("admission tenant_priorities tt", "tier-2-gpu"),
         "admission.tenant_priorities.tt: 'tt' is no key of tenants; did you mean tts?",
     ),
+    "a topology of a stack without topologies": (
+        put("queues flavors gpu-any topology_name", "racks"),
+        "queues.topologies: is missing though queues.flavors.gpu-any.topology_name names 'racks'; add it",
+    ),
     "a quota of no flavor": (
         put("queues cluster_queues gpu-cq quotas", {"gpu-all": {"nvidia.com/gpu": {"nominal": 1}}}),
         "queues.cluster_queues.gpu-cq.quotas.gpu-all: 'gpu-all' is no key of queues.flavors; did you mean gpu-any?",
@@ -152,8 +156,7 @@ def test_a_queue_of_worker_clusters_has_no_other_check() -> None:
         "remove either"
     ]
     assert refusal(dispatches, drop("queues clusters")) == [
-        "gpu-tenancy:queues.cluster_queues.far.clusters.0: 'east' is no key of queues.clusters; add "
-        "queues.clusters.east"
+        "gpu-tenancy:queues.clusters: is missing though queues.cluster_queues.far.clusters.0 names 'east'; add it"
     ]
 
 
