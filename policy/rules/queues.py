@@ -9,15 +9,15 @@ from policy.objects import Object, text_at
 from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, undeclared_priority_class
 from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
-from tenancy import names, sums
+from tenancy import sums
 from tenancy.choices import Sharing
 from tenancy.dispatch import overdrawn
 from tenancy.ledger import Ledger
 from tenancy.names import GPU
-from tenancy.quantity import parse, whole
+from tenancy.quantity import whole
 from tenancy.workload import map_at, maps_at, value_or
 
-COHORT, FLAVOR = f"Cohort.{KUEUE}", f"ResourceFlavor.{KUEUE}"
+COHORT = f"Cohort.{KUEUE}"
 
 
 @rule("gpu-quota", Example("queues.cluster_queues.gpu-cq.quotas.gpu-any", {GPU: {"nominal": 2}}, {GPU: {"nominal": 1}}))
@@ -147,7 +147,6 @@ def coverage(graph: Graph) -> Iterator[Finding]:
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
         yield from _is_used(ledger, queue) if ledger and graph.ledger_objects else ()
-    yield from judge_each(graph.of(CLUSTER_QUEUE), _has_a_share)
     yield from judge_each(graph.objects, lambda found: obstacles_to_start(graph, found))
     yield from judge_each(graph.of(LOCAL_QUEUE), lambda queue: _leads_somewhere(graph, queue))
 
@@ -176,41 +175,10 @@ def _is_used(ledger: Ledger, queue: str) -> Iterator[Finding]:
         )
 
 
-def _has_a_share(queue: Object) -> Iterator[Finding]:
-    """Reports a weight of 0 without quota: the queue gets nothing while any other queue of its cohort has work."""
-    weight = value_or(map_at(queue.manifest, "spec", "fairSharing"), "weight", "1")
-    groups = maps_at(queue.manifest, "spec", "resourceGroups")
-    quotas = [r for group in groups for f in maps_at(group, "flavors") for r in maps_at(f, "resources")]
-    if parse(weight) == 0 and not any(parse(value_or(quota, "nominalQuota", 0)) for quota in quotas):
-        yield Finding(
-            f"{queue}: has weight 0 and no quota of its own, so that it gets nothing while another queue of its cohort "
-            f"has work; give it quota, or raise queues.cluster_queues.{queue.name}.fair_sharing.weight",
-            queue.urn,
-        )
-
-
 def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:
     target = text_at(map_at(queue.manifest, "spec"), "clusterQueue")
     if graph.of(CLUSTER_QUEUE) and graph.named(CLUSTER_QUEUE, target) is None:
         yield Finding(f"{queue}: there is no ClusterQueue {target}; add queues.cluster_queues.{target}", queue.urn)
-
-
-@rule(
-    "namespace-selector",
-    Example(
-        "spec.namespaceSelector", None, {"matchLabels": {names.LABEL_NAMESPACE: "team-a"}}, of="ClusterQueue gpu-cq"
-    ),
-)
-def namespace_selector(graph: Graph) -> Iterator[Finding]:
-    """Every ClusterQueue has a namespaceSelector, because a ClusterQueue without a namespaceSelector admits no Job."""
-    yield from judge_each(graph.of(CLUSTER_QUEUE), _namespace_selector)
-
-
-def _namespace_selector(queue: Object) -> Iterator[Finding]:
-    if map_at(queue.manifest, "spec").get("namespaceSelector") is None:
-        yield Finding(f"{queue}: namespaceSelector is null, so nobody may use it; select the tenants", queue.urn)
-    else:
-        map_at(queue.manifest, "spec", "namespaceSelector")
 
 
 @rule("preemption", Example("queues.cluster_queues.gpu-cq.preemption.within_cluster_queue", "Never", "LowerPriority"))
@@ -243,20 +211,17 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
     ),
 )
 def flavors(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue names only declared flavors. A ClusterQueue has several flavors only if their pools have at least
-    two GPUs in total."""
-    yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(graph, queue))
+    """A ClusterQueue has several flavors only if their pools have at least two GPUs in total."""
+    if graph.ledger is not None:
+        ledger = graph.ledger
+        yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(ledger, queue))
 
 
-def _flavors(graph: Graph, queue: Object) -> Iterator[Finding]:
-    declared = graph.of(FLAVOR)
+def _flavors(ledger: Ledger, queue: Object) -> Iterator[Finding]:
     for group in maps_at(queue.manifest, "spec", "resourceGroups"):
         called = [text_at(flavor, "name") for flavor in maps_at(group, "flavors")]
-        for name in called:
-            if declared and graph.named(FLAVOR, name) is None:
-                yield Finding(f"{queue}: there is no ResourceFlavor {name}; add queues.flavors.{name}", queue.urn)
-        if len(called) > 1 and graph.ledger is not None:
-            yield from _fungible(graph.ledger, queue, called)
+        if len(called) > 1:
+            yield from _fungible(ledger, queue, called)
 
 
 def _fungible(ledger: Ledger, queue: Object, called: list[str]) -> Iterator[Finding]:

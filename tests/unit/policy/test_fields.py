@@ -57,7 +57,7 @@ FIELDS: list[tuple[str, str, object, str, str]] = [
         "gpu-quota",
         "may hand out 2 nvidia.com/gpu (nominal and borrowed) of batch, which has 1",
     ),
-    ("cluster queue", "spec.resourceGroups.0.flavors.0.name", "l4", "gpu-quota flavors", "no pool behind flavor"),
+    ("cluster queue", "spec.resourceGroups.0.flavors.0.name", "l4", "gpu-quota", "no pool behind flavor"),
     ("local queue", "spec.clusterQueue", "gpu", "queue-coverage", "there is no ClusterQueue gpu; add"),
     ("job", "metadata.labels", NO_CLASS, "preemption", "there is no WorkloadPriorityClass gpu-urgend; add"),
     ("cluster queue", "spec.preemption", {}, "preemption", "withinClusterQueue is Never, so 2"),

@@ -99,12 +99,3 @@ def test_a_queue_that_nobody_can_use_is_refused() -> None:
         "queue-coverage: ClusterQueue spare: no LocalQueue leads to it, so nobody can use its quota; add one to "
         "queues.local_queues, or remove queues.cluster_queues.spare"
     ]
-
-
-def test_a_queue_without_quota_and_weight_is_refused() -> None:
-    program = platform()
-    queue = program["cluster queue"]
-    put(queue, "spec.fairSharing", {"weight": "0"})
-    assert judge(program) == []
-    put(queue, "spec.resourceGroups.0.flavors.0.resources.0.nominalQuota", "0")
-    assert any("has weight 0 and no quota of its own" in line for line in judge(program))
