@@ -15,7 +15,7 @@ part that is written as `{}` is declared with all its defaults, so `watchdog: {}
 
 `*` stands for the fields that the stack passes through to Kueue. They have the names of Kueue's API in snake case, such
 as `stop_policy` for `stopPolicy`, and Kueue's documentation describes them. A preview refuses unknown fields and wrong
-values by the schemas of the Kueue that the stack installs by default. Rules between two fields are Kueue's own: the API
+values by the schemas of the Kueue chart that comes with this release. Rules between two fields are Kueue's own: the API
 server judges them when it gets the object, so `up` can still be refused.
 """
 _UNITS = (("_mib_per_second", "MiB/s"), ("_per_gib_hour", "per GiB and hour"), ("_mib", "MiB"), ("_seconds", "s"))
