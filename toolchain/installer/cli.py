@@ -1,19 +1,24 @@
 """Parses the command line of the installer and installs the groups: python3 toolchain/install.py [group ...]"""
 
 import argparse
+import math
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolchain.installer.console import say
 from toolchain.installer.environment import bring_up_to_date
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.store import Store
+from toolchain.installer.tool import GoBuild, Tool
 from toolchain.installer.tools import GROUPS, go, install_target, tools
 from toolchain.installer.ways import Installer
 
 INTERRUPTED = 130
+# The minutes that a build of a group's programs takes on two cores; any other group's takes one (toolchain/README.md).
+_BUILD_MINUTES = {"preview": 5, "cluster": 5}
 
 
 def run(checkout: Path, arguments: list[str]) -> int:
@@ -42,7 +47,9 @@ def _install(checkout: Path, groups: list[str]) -> None:
     cache = (base if base.is_absolute() else Path.home() / ".cache") / "gpu-tenancy"
     store, target = Store(cache=cache, shelf=checkout / ".toolchain"), install_target(checkout)
     installer = Installer(store, go(target))
-    lacking = [line for group in groups for line in installer.install(tools(target, group))]
+    wanted = {group: tools(target, group) for group in groups}
+    _announce(store, wanted)
+    lacking = [line for found in wanted.values() for line in installer.install(found)]
     if {"python", "preview"} & {*groups}:
         bring_up_to_date(checkout, "requirements.lock")
     if "docs" in groups:
@@ -52,3 +59,16 @@ def _install(checkout: Path, groups: list[str]) -> None:
     for line in lacking:
         say(line)
     say(f"toolchain: {' and '.join(groups)} ready")
+
+
+def _announce(store: Store, wanted: Mapping[str, Sequence[Tool]]) -> None:
+    """Says which tools are not in the cache, and how long it takes to get them."""
+    absent = {group: [tool for tool in found if not store.holds(tool)] for group, found in wanted.items()}
+    names = dict.fromkeys(tool.name for found in absent.values() for tool in found)
+    if not names:
+        return
+    built = [g for g, found in absent.items() if any(isinstance(r, GoBuild) for tool in found for r in tool.recipes)]
+    cores = os.cpu_count() or 1
+    minutes = math.ceil(sum(_BUILD_MINUTES.get(group, 1) for group in built) * 2 / cores)
+    longest = f"a download takes seconds, and a build of all of them about {minutes} min on {cores} cores"
+    say(f"toolchain: gets {', '.join(names)}: {longest if built else 'a download takes seconds'}")

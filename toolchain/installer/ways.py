@@ -49,9 +49,7 @@ class Installer:
         if self._store.linked(tool):
             return
         with locked(self._store.lock(tool), f"{tool.name} {tool.version}"):
-            if self._store.holds(tool):
-                say(f"{tool.name} {tool.version}: in the cache")
-            else:
+            if not self._store.holds(tool):
                 self._fill(tool)
         self._store.link(tool)
 
