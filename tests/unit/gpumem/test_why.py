@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from time import process_time
 from typing import Any
 
 import pytest
@@ -541,23 +540,3 @@ def test_a_workload_in_no_queue_has_none_before_it() -> None:
     first = one(queueing(), *JOB).ahead
     assert first is not None
     assert (first.total, first.first) == (0, ())
-
-
-def cpu_seconds(nodes: int) -> float:
-    """Returns the CPU time of `why` for a pod that fits on none of the nodes."""
-    on = [f"node-{number}" for number in range(nodes)]
-    ledger = replace(LEDGER_OF_PROD, pools=(replace(LEDGER_OF_PROD.pools[0], nodes=nodes), *LEDGER_OF_PROD.pools[1:]))
-    full = [pod(f"full-{name}-{gpu}", 13000, "frigate", on=name, devices=(gpu,)) for name in on for gpu in (0, 1)]
-    made, slices = [node(name, mib=28000) for name in on], [device_slice(name, 15360, 15360) for name in on]
-    found = with_pods(*full, pod("ml", 1500), nodes=made, ledger=ledger, slices=slices)
-    evidence = gather(found, cluster.read(found, SYSTEM, lambda: "immich"), target_of("ml", "immich"), SYSTEM)
-    took = []
-    for _ in range(3):
-        began = process_time()
-        assert [answer.reason for answer in why(evidence).answers] == ["device"]
-        took.append(process_time() - began)
-    return min(took)
-
-
-def test_the_time_grows_with_the_number_of_nodes_and_not_with_its_square() -> None:
-    assert cpu_seconds(320) < 20 * cpu_seconds(40)
