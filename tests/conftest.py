@@ -5,7 +5,6 @@ import signal
 import threading
 from collections.abc import Generator
 
-import hypothesis
 import pytest
 
 from tests.support import search, skips
@@ -16,17 +15,10 @@ pytest_plugins = (
     "tests.support.project",
 )
 
-# Hypothesis has no deadline, because busy machines are slow. It always uses the same examples, so that a test does not
-# fail by chance. Tests with the mark `search` use new examples.
-hypothesis.settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("steady")
-
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "search: tries cases at random, few by default (tests/support/search.py)")
-    search.choose_seed()  # The workers of pytest start later, and inherit the seed from this process.
+    search.prepare()  # The workers of pytest start later, and inherit the seed from this process.
     os.environ["PATH"] += f"{os.pathsep}{ROOT / '.toolchain' / 'bin'}"
     os.environ.setdefault("GOGC", "400")  # A high GOGC saves CPU time of Go programs, but costs host memory.
     _hear_interrupts()
@@ -38,12 +30,20 @@ def _hear_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker(pytest.mark.search)
+        if item.get_closest_marker("search"):
+            item.add_marker(pytest.mark.no_cover)  # Coverage would double what they cost.
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     _judge_skip(report)
     if report.failed and item.get_closest_marker("search"):
-        report.sections.append(("the search's seed", f"{search.SEED}={search.seed()} repeats it"))
+        report.sections.append(("the search's seed", search.how_to_repeat()))
     return report
 
 

@@ -1,7 +1,5 @@
-"""Controls tests with random cases. `make unit` tries a few hundred cases, which are always the same. `make soak` tries
-many more, and other ones each time.
-
-A failed test prints its seed. GPU_TENANCY_SEED=<seed> repeats the test.
+"""Controls tests with random cases, those of hypothesis among them. `make unit` tries a few of them, which are always
+the same. `make soak` tries many more, and other ones each time. A seed that fails becomes a test with a name.
 """
 
 import os
@@ -11,7 +9,8 @@ from random import Random
 from typing import TypeVar
 
 import hypothesis
-import pytest
+import hypothesis.core
+from hypothesis.internal.conjecture import providers
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
@@ -20,12 +19,29 @@ SOAK = "GPU_TENANCY_SOAK"
 QUICK_SEED = 1
 
 
-def choose_seed() -> None:
+def prepare() -> None:
     os.environ.setdefault(SEED, str(secrets.randbelow(10**9) if os.environ.get(SOAK) else QUICK_SEED))
+    hypothesis.core.global_force_seed = seed()
+    # By default the examples also hold numbers and texts from all source files of ours that the process has imported
+    # so far. They would depend on the tests that ran before, and on every change of our code.
+    providers.is_local_module_file = lambda _: False
+    hypothesis.settings.register_profile(
+        "ours",
+        max_examples=cases(50, soak=5000),
+        database=None,
+        deadline=None,  # A busy machine is slow.
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    hypothesis.settings.load_profile("ours")
 
 
 def seed() -> int:
     return int(os.environ[SEED])
+
+
+def how_to_repeat() -> str:
+    soak = f"{SOAK}=1 " if os.environ.get(SOAK) else ""
+    return f"{soak}{SEED}={seed()} repeats it"
 
 
 def dice(name: object) -> Random:
@@ -37,13 +53,4 @@ def cases(quick: int, *, soak: int) -> int:
 
 
 def examples(quick: int, *, soak: int) -> Callable[[Test], Test]:
-    def decorate(test: Test) -> Test:
-        settings = hypothesis.settings(
-            max_examples=cases(quick, soak=soak),
-            derandomize=False,
-            database=None,
-            suppress_health_check=list(hypothesis.HealthCheck),
-        )
-        return pytest.mark.search(hypothesis.seed(seed())(settings(test)))
-
-    return decorate
+    return hypothesis.settings(max_examples=cases(quick, soak=soak))

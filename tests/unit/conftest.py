@@ -32,13 +32,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         first.stop()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Coverage of random tests would double the time."""
-    for item in items:
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) or item.get_closest_marker("search"):
-            item.add_marker(pytest.mark.no_cover)
-
-
 @pytest.fixture(scope="package", autouse=True)
 def _one_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:

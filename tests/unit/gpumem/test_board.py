@@ -25,6 +25,7 @@ from gpumem.board_server import BoardPage
 from gpumem.draw_board import board_page
 from tenancy.drawing.text import printable
 from tests.support import board as sampled
+from tests.support import search
 from tests.support.board import read, sample
 from tests.support.kubectl import FakeApi, api, pod
 from tests.support.paths import ROOT
@@ -187,6 +188,7 @@ def test_a_text_of_a_tenant_stays_a_text() -> None:
     assert not {*"\x00\x1b\u202e"} & {*html}
 
 
+@search.examples(20, soak=1000)
 @given(st.text(max_size=80))
 def test_each_text_is_readable_in_the_page_and_ends_nothing(given_text: str) -> None:
     found = read(SAMPLE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.extender.cache.pod_info import Entitlement
@@ -241,7 +241,6 @@ def test_an_unreadable_request_is_a_line_and_no_crash() -> None:
 WITHOUT_SEATS = replace(kubectl.LEDGER_OF_PROD, seats=())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(2000, 20000), min_size=1, max_size=3))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.ledger import Ledger, Pool, Seat
@@ -29,7 +29,6 @@ def refusals(ledger: Ledger) -> list[str]:
     return [line for line in lines if line.split(":")[0] in ("budgets", "seat-size", "placement")]
 
 
-@settings(max_examples=600, deadline=None)
 @given(RESIDENTS, POOLS)
 def test_the_preview_passes_residents_just_when_a_placement_keeps_them_all(
     residents: list[dict[str, Any]], of: dict[str, int]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tenancy.full_seats import full_seats
 from tenancy.ledger import Ledger, QueueQuota, Seat
-from tests.support import search
 from tests.support.graphs import GPUMEM, LEDGER, T4
 
 
@@ -41,7 +40,6 @@ def test_what_a_queue_hands_out_may_be_of_any_size() -> None:
     assert full_seats(replace(LEDGER, pools=(two,), quotas=(replace(quota, nominal=5000),)), two).promised_mib == 14000
 
 
-@search.examples(200, soak=5000)
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 3)), max_size=5), st.integers(1, 40))
 def test_the_fullest_device_holds_the_largest_sum_of_seats_that_fits_it(
     sizes: list[tuple[int, int]], device_mib: int

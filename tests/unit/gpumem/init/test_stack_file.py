@@ -367,7 +367,7 @@ def test_a_node_that_cannot_be_read_is_left_out_and_named() -> None:
     assert any(line.startswith("node odd is left out: 'many'") for line in proposed(cluster).unknown)
 
 
-@search.examples(40, soak=1000)
+@search.examples(20, soak=1000)
 @given(st.text(min_size=1, max_size=60), st.text(max_size=40))
 def test_no_text_of_a_tenant_gets_out_of_its_place(path: str, label: str) -> None:
     volumes = [{"name": "v", "hostPath": {"path": path}}]

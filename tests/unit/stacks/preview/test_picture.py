@@ -5,7 +5,7 @@ from dataclasses import replace
 from html import unescape
 from xml.etree import ElementTree
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from stacks.preview.picture import picture
 from tenancy.ledger import Ledger, Pool, Seat
@@ -58,7 +58,6 @@ def test_new_and_removed_pools_are_listed() -> None:
 
 
 @given(ledgers(), ledgers())
-@settings(max_examples=60)
 def test_a_picture_is_well_formed_has_every_number_and_loads_nothing(before: Ledger, after: Ledger) -> None:
     page = drawn(after, before)
     ElementTree.fromstring(page.partition("</head>\n")[2].removesuffix("</html>\n"))  # noqa: S314 (our own text)

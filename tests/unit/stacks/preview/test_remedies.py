@@ -124,7 +124,7 @@ def test_a_pool_that_did_not_fit_before_gets_no_remedy() -> None:
 @pytest.mark.search
 def test_each_way_of_a_remedy_fits_and_a_pool_that_fitted_before_has_a_remedy() -> None:
     dice = search.dice("remedies")
-    for _ in range(search.cases(150, soak=5000)):
+    for _ in range(search.cases(50, soak=5000)):
         case = replace(fit_oracle.promises(dice), wanted=None)
         before = drawn_before(dice, case.ledger)
         lines = [line for line in remedies(case.ledger, before) if line.startswith("p: ")]

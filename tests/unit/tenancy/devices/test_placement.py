@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import combinations, product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.devices.placement import Bin, Impossible, Item, Placement, fits_on_equal_devices, place
@@ -31,14 +31,12 @@ NEEDS = st.lists(st.integers(1, 12), max_size=6)
 SIZES = st.lists(st.integers(0, 20), min_size=1, max_size=3)
 
 
-@settings(max_examples=400)
 @given(NEEDS, SIZES)
 def test_it_says_what_trying_everything_says(needs: list[int], sizes: list[int]) -> None:
     outcome = place(items(*needs), devices(*sizes))
     assert isinstance(outcome, Placement if by_trying_everything(needs, sizes) else Impossible)
 
 
-@settings(max_examples=300)
 @given(NEEDS, SIZES)
 def test_a_placement_holds_every_item_once_and_no_device_more_than_it_has(needs: list[int], sizes: list[int]) -> None:
     outcome = place(items(*needs), devices(*sizes))
@@ -50,7 +48,6 @@ def test_a_placement_holds_every_item_once_and_no_device_more_than_it_has(needs:
         )
 
 
-@settings(max_examples=300)
 @given(NEEDS, SIZES)
 def test_a_counter_example_does_not_fit_and_every_smaller_part_of_it_does(needs: list[int], sizes: list[int]) -> None:
     outcome = place(items(*needs), devices(*sizes))

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.choices import Sharing
@@ -49,7 +49,6 @@ def bars(chart: str) -> list[str]:
 
 
 @given(ledgers(), WIDTHS)
-@settings(max_examples=60)
 def test_no_line_is_longer_than_the_width(ledger: Ledger, width: int) -> None:
     for colour in (False, True):
         assert (
@@ -59,14 +58,12 @@ def test_no_line_is_longer_than_the_width(ledger: Ledger, width: int) -> None:
 
 
 @given(ledgers(), WIDTHS)
-@settings(max_examples=60)
 def test_every_seat_has_its_budget_at_any_width(ledger: Ledger, width: int) -> None:
     chart = " ".join(seating_chart(ledger, width=width).split())
     assert all(f"{one.name} {one.gpumem_mib}" in chart for one in ledger.seats)
 
 
 @given(ledgers())
-@settings(max_examples=60)
 def test_an_overrun_is_said_and_nothing_else_is(ledger: Ledger) -> None:
     chart = seating_chart(ledger, width=200)
     for pool in ledger.pools:

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.drawing.seating import seating
@@ -26,7 +26,6 @@ ledgers = st.builds(
 
 
 @given(ledgers)
-@settings(max_examples=200)
 def test_each_seat_is_on_a_device_or_is_listed_as_unplaced(of: Ledger) -> None:
     (pool,) = of.pools
     found = seating(of, pool)

@@ -76,7 +76,7 @@ def test_seats_by_the_million_are_counted() -> None:
 @pytest.mark.search
 def test_no_other_change_is_smaller() -> None:
     dice = search.dice("lower")
-    for _ in range(search.cases(300, soak=100_000)):
+    for _ in range(search.cases(100, soak=100_000)):
         case = fit_oracle.promises(dice)
         found = lower_budgets(case.ledger, case.pool, case.wanted, case.least)
         error = fit_oracle.verdict(found, fit_oracle.wrong_budgets(case, found), fit_oracle.cheapest_budgets(case))

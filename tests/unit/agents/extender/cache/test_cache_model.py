@@ -239,7 +239,7 @@ class World:
             assert sum(held) <= sizes[uuid], (uuid, held)
 
 
-@search.examples(300, soak=100_000)
+@search.examples(100, soak=100_000)
 @given(st.binary(min_size=90, max_size=240))
 def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(history: bytes) -> None:
     world = World(chain(history, repeat(0)))

@@ -187,7 +187,7 @@ def history(dice: Random, acts: int) -> None:
 @pytest.mark.search
 def test_no_history_strands_a_seat() -> None:
     dice = search.dice("histories")
-    for _ in range(search.cases(200, soak=100_000)):
+    for _ in range(search.cases(60, soak=100_000)):
         history(dice, 30)
 
 
