@@ -17,10 +17,14 @@ def modules(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
-@cache
 def imported(path: Path, *, at_once: bool = False) -> frozenset[str]:
+    return _imported(path.read_text(), path, at_once=at_once)
+
+
+@cache
+def _imported(source: str, path: Path, *, at_once: bool) -> frozenset[str]:
     found: set[str] = set()
-    pending: list[ast.AST] = [ast.parse(path.read_text())]
+    pending: list[ast.AST] = [ast.parse(source)]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Import):
@@ -44,11 +48,11 @@ def packages(path: Path, *, at_once: bool = False) -> set[str]:
 def is_there(name: str) -> bool:
     """Whether `name`, a module of ours or a name in one, exists. Of each module it reads the source alone."""
     module, _, last = name.rpartition(".")
-    return _source(name) is not None or ((source := _source(module)) is not None and last in _offered(source))
+    return _file(name) is not None or ((path := _file(module)) is not None and last in _offered(path))
 
 
 @cache
-def _source(module: str) -> Path | None:
+def _file(module: str) -> Path | None:
     path = ROOT.joinpath(*module.split("."))
     return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
 

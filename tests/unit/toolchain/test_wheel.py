@@ -1,6 +1,5 @@
 """Tests that files in the wheel import our packages as parts of gpu_tenancy."""
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ def test_every_import_of_ours_is_moved_and_nothing_else_changes(tmp_path: Path) 
         source = path.read_bytes()
         made = tmp_path / "moved.py"
         made.write_bytes(wheel.move_imports(source, path))
-        ast.parse(made.read_bytes())
         assert not packages(made) & {*wheel.PACKAGES}, path
         if path.relative_to(ROOT).parts[0] != wheel.NAME:
             assert made.read_bytes().replace(b"gpu_tenancy.", b"") == source
