@@ -22,6 +22,9 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest -q
 SPREAD := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # A worker more than cores: tests of real processes wait for them.
 WAITING := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(SPREAD)
+# The tests of the goldens, schemas and pages
+GENERATED := tests/unit/test_golden.py tests/unit/stacks/test_schema.py tests/unit/toolchain/test_pages.py \
+	tests/unit/policy/test_examples.py::test_the_page_is_what_the_rules_say
 DAY := $(PYTEST) -n 0 -s -m day
 COMPILE := .toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 MKDOCS := NO_MKDOCS_2_WARNING=1 .toolchain/docs/bin/python -m mkdocs
@@ -83,8 +86,8 @@ soak: ## Run the searches at random in full: minutes, on all cores
 	@$(INSTALL) preview $(BESIDE)
 	@GPU_TENANCY_SOAK=1 $(PYTEST) -n auto --dist loadfile -o faulthandler_timeout=0 -m search tests/unit tests/integration/judge $(value ARGS)
 
-check: lint ## Format, lint, types, and the contracts between the parts: quick, before a commit
-	@$(PYTEST) tests/unit/contract tests/integration/contract
+check: lint ## Format, lint, types, what may import what, and whether generated files are fresh: quick, before a commit
+	@$(PYTEST) -n auto $(SPREAD) tests/unit/contract tests/integration/contract $(GENERATED)
 lint:
 	@$(INSTALL) preview lint
 	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet .
