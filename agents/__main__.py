@@ -18,8 +18,6 @@ from types import FrameType
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.log import Log
 
-_CERTIFY = "certify"  # the init container of the extender's pod runs the agent certify
-
 STOPPED = 128 + signal.SIGTERM
 GRACE_SECONDS = 1.0  # with this delay, an agent ends within 2 s of SIGTERM
 
@@ -40,17 +38,16 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def programs() -> Sequence[str]:
-    """Returns the names of the agents. The agents are certify and each package of agents/ with a module main."""
+    """Returns the names of the agents: each package of agents/ with a module main."""
     found = pkgutil.iter_modules(importlib.import_module("agents").__path__)
     packages = (each.name for each in found if each.ispkg)
-    return [*(name for name in sorted(packages) if find_spec(f"agents.{name}.main")), _CERTIFY]
+    return [name for name in sorted(packages) if find_spec(f"agents.{name}.main")]
 
 
 def _run(agent: str, log: Log) -> int:
     try:
         # Only the module of this agent is imported, so that the modules of other agents take no host memory.
-        module = "agents.extender.certs" if agent == _CERTIFY else f"agents.{agent}.main"
-        status: int = importlib.import_module(module).start(os.environ, log)
+        status: int = importlib.import_module(f"agents.{agent}.main").start(os.environ, log)
     except AgentError as error:
         log.error(str(error))
         return 1

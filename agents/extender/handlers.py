@@ -1,4 +1,4 @@
-"""HTTP handlers for the scheduler's verbs (POST with mutual TLS) and for metrics and health (GET)."""
+"""HTTP handlers for the scheduler's verbs (POST) and for metrics and health (GET)."""
 
 import http.client
 import json

@@ -1,17 +1,14 @@
-"""extender: chooses devices for the kube-scheduler in the same pod. kube-scheduler sends requests over mutual TLS on
-127.0.0.1.
+"""extender: chooses devices for the kube-scheduler in the same pod, which sends plain HTTP to 127.0.0.1.
 
 The extender answers kube-scheduler only while the scheduler in its pod leads. When its scheduler becomes the leader,
 the extender first relists all objects. While the extender does not answer, pods wait. /metrics, /healthz and
 /readyz are on another port.
 """
 
-import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from queue import SimpleQueue
 
 from agents.extender.bind import SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, ClientPool
@@ -20,7 +17,6 @@ from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import ReadingRefresher
 from agents.extender.cache.pod_info import PodInfo
-from agents.extender.certs import CLIENT, SERVER
 from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
@@ -56,14 +52,11 @@ _BODY_BYTES = 16 * 2**20  # The maximum size of a request from kube-scheduler in
 class Settings:
     """The server on VERBS_PORT listens on 127.0.0.1, and the server on HTTP_PORT on every address.
 
-    CERTIFICATES is the directory with the certificates that the program certify creates.
-
     LEASE is the scheduler's Lease as namespace/name. LEASE is empty if the scheduler runs without leader election.
     """
 
     verbs_port: int = variable(PORT)
     http_port: int = variable(PORT)
-    certificates: str = variable(text)
     lease: str = variable(str)
     scoring: str = variable(Scoring)
     hold_seconds: int = variable(whole(0, 3_600))
@@ -83,7 +76,6 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         return Api(endpoint, clock=clock, attempts=attempts, transport=https)
 
     extender = Extender(settings, connect, clock, log)
-    tls = server_tls(Path(settings.certificates))
     ended: SimpleQueue[threading.Thread] = SimpleQueue()
     with (
         Server(
@@ -96,8 +88,6 @@ def start(environ: Mapping[str, str], log: Log) -> int:
         ) as verbs,
         Server("", settings.http_port, extender.status_handler.answer) as questions,
     ):
-        # The handshake runs in the thread of the connection, where a silent client blocks nobody else.
-        verbs.socket = tls.wrap_socket(verbs.socket, server_side=True, do_handshake_on_connect=False)
         for run in (*extender.threads(), questions.serve_forever):
             threading.Thread(target=_run, args=(run, verbs, ended), daemon=True).start()
         log.info("serves", verbs_port=settings.verbs_port, http_port=settings.http_port)
@@ -122,22 +112,6 @@ def _run(part: Callable[[], None], verbs: Server, ended: "SimpleQueue[threading.
     finally:
         ended.put(threading.current_thread())
         verbs.shutdown()
-
-
-def server_tls(folder: Path) -> ssl.SSLContext:
-    """Returns a TLS 1.3 context that accepts only the client with the certificate in `folder`. Raises AgentError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.num_tickets = 0  # kube-scheduler resumes no TLS sessions
-    try:
-        context.load_cert_chain(folder / f"{SERVER}.crt", folder / f"{SERVER}.key")
-        context.load_verify_locations(folder / f"{CLIENT}.crt")
-    except OSError as error:
-        raise AgentError(
-            f"{folder}: the certificates cannot be read: {error}; the init container certify creates them"
-        ) from None
-    return context
 
 
 class Extender:

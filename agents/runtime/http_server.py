@@ -74,7 +74,7 @@ class Server(ThreadingHTTPServer):
             self._slots.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignores the errors of a closed connection, and of a client without a valid certificate."""
+        """Ignores the errors of a closed connection."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]  # as it was handed in
 

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 from pydantic import Field
 
 from components.agents.exporter import ledger_rule, telemetry_environment
-from components.base.agent import METRICS_PORT, Agent, Volume, agent_container, hardened, pod_template, probes
+from components.base.agent import METRICS_PORT, Agent, Volume, hardened, pod_template, probes
 from components.base.identity import Identity, PolicyRule, RoleRef, events_rule
 from components.base.manifest import Manifest, component_type, register
 from components.base.network import ingress
@@ -32,9 +32,6 @@ _REPLICAS = 2
 # pod, the demand gate stops on-demand workloads, and the watchdog recycles pods.
 _HOLD_SECONDS = 60
 _CONFIG_KEY = "kube-scheduler.json"
-_CERTIFICATES = Volume(
-    name="certificates", path="/run/certificates", source={"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
-)
 
 
 class SchedulerSpec(Spec):
@@ -77,7 +74,6 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
         environment={
             "VERBS_PORT": str(_VERBS_PORT),
             "HTTP_PORT": str(_METRICS_PORT),
-            "CERTIFICATES": _CERTIFICATES.path,
             "LEASE": f"{namespace}/{names.SCHEDULER}",
             "SCORING": spec.scoring,
             "HOLD_SECONDS": str(_HOLD_SECONDS),
@@ -131,7 +127,6 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
     stays correct. The extender gets every feasible node (percentageOfNodesToScore), because a subset might miss the
     best device. The extender's filter leaves one node, so kube-scheduler scores no nodes.
     """
-    certificates = _CERTIFICATES.path
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -145,16 +140,10 @@ def configuration(args: SchedulerArgs) -> dict[str, Any]:
         "profiles": [{"schedulerName": names.SCHEDULER_NAME}],
         "extenders": [
             {
-                "urlPrefix": f"https://127.0.0.1:{_VERBS_PORT}",
+                "urlPrefix": f"http://127.0.0.1:{_VERBS_PORT}",
                 "filterVerb": "filter",
                 "preemptVerb": "preempt",
                 "bindVerb": "bind",
-                "enableHTTPS": True,
-                "tlsConfig": {
-                    "caFile": f"{certificates}/server.crt",
-                    "certFile": f"{certificates}/client.crt",
-                    "keyFile": f"{certificates}/client.key",
-                },
                 "httpTimeout": f"{EXTENDER_TIMEOUT_SECONDS}s",
                 "nodeCacheCapable": True,
                 "managedResources": [{"name": args.ledger.names.gpumem, "ignoredByScheduler": False}],
@@ -188,7 +177,6 @@ def deployment(args: SchedulerArgs) -> Manifest:
     )
     term = {"labelSelector": {"matchLabels": agent.selector}, "topologyKey": "kubernetes.io/hostname"}
     apart = {"weight": 100, "podAffinityTerm": term}
-    certify = agent_container(replace(agent, program="certify"), [_CERTIFICATES.mount(read_only=False)])
     template = pod_template(
         agent,
         container={
@@ -196,11 +184,10 @@ def deployment(args: SchedulerArgs) -> Manifest:
             **probes("/healthz", "/readyz", scheme="HTTP"),
         },
         pod={
-            "initContainers": [certify],
             "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
         },
         beside=[_kube_scheduler(spec.image, config)],
-        volumes=[_CERTIFICATES, config],
+        volumes=[config],
     )
     rollout = {
         "replicas": _REPLICAS,
@@ -222,7 +209,7 @@ def _kube_scheduler(image: str, config: Volume) -> Manifest:
                 f"--secure-port={_HEALTH_PORT}",
             ],
             "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
-            "volumeMounts": [config.mount(), _CERTIFICATES.mount()],
+            "volumeMounts": [config.mount()],
             **probes("/livez", "/readyz", _HEALTH_PORT, scheme="HTTPS"),
         }
     )

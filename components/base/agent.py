@@ -34,8 +34,8 @@ class Volume:
     def declared(self) -> Manifest:
         return {"name": self.name, **self.source}
 
-    def mount(self, *, read_only: bool = True) -> Manifest:
-        return {"name": self.name, "mountPath": self.path} | ({"readOnly": True} if read_only else {})
+    def mount(self) -> Manifest:
+        return {"name": self.name, "mountPath": self.path, "readOnly": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ def pod_template(
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [
-                {**(container or {}), **agent_container(agent, [volume.mount() for volume in volumes])},
+                {**(container or {}), **_agent_container(agent, volumes)},
                 *beside,
             ],
             **_unless_empty("volumes", [volume.declared for volume in (*agent.code_volumes, *volumes)]),
@@ -145,7 +145,7 @@ def pod_template(
     }
 
 
-def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
+def _agent_container(agent: Agent, volumes: Sequence[Volume]) -> Manifest:
     """Returns the container that runs the agent's program."""
     return hardened(
         {
@@ -154,7 +154,7 @@ def agent_container(agent: Agent, mounts: Sequence[Manifest] = ()) -> Manifest:
             "command": ["python", "-I", agent.code_path, agent.program],
             "env": _environment(agent),
             "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": f"{agent.memory_mib}Mi"}},
-            **_unless_empty("volumeMounts", [*(volume.mount() for volume in agent.code_volumes), *mounts]),
+            **_unless_empty("volumeMounts", [volume.mount() for volume in (*agent.code_volumes, *volumes)]),
         },
         agent.capabilities,
     )

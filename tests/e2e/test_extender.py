@@ -1,7 +1,5 @@
 """Tests the extender with a real kube-scheduler on a real control plane."""
 
-import socket
-import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -289,25 +287,6 @@ def test_an_extender_killed_in_a_burst_loses_and_doubles_nothing(placed: Bench, 
     scheduler.start_extender()
     placed.await_bound(*names)
     placed.assert_nothing_is_overfull()
-
-
-def test_the_extender_accepts_only_clients_with_a_certificate_of_its_pod(
-    placed: Bench, scheduler: SchedulerPod
-) -> None:
-    becomes(lambda: scheduler.get("/readyz")[0], 200, "the extender is ready")
-    port = int(scheduler.environment["VERBS_PORT"])
-    context = ssl.create_default_context(cafile=scheduler.folder / "certificates" / "server.crt")
-
-    def ask() -> bytes:
-        with (
-            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname="127.0.0.1") as client,
-        ):
-            client.sendall(b"POST /filter HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
-            return client.recv(1)
-
-    with pytest.raises(OSError, match=r"(?i)certificate required|reset|broken pipe|EOF occurred"):
-        ask()
 
 
 def test_when_the_lease_changes_hands_in_a_burst_nothing_is_misplaced(placed: Bench, scheduler: SchedulerPod) -> None:

@@ -3,7 +3,6 @@
 import http.client
 import json
 import os
-import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from toolchain.cluster.process import free_ports
 class Extender:
     verbs_port: int
     http_port: int
-    certificates: Path
     process: "subprocess.Popen[bytes]"
 
     def get(self, path: str) -> tuple[int, str]:
@@ -41,12 +39,7 @@ class Extender:
             connection.close()
 
     def post(self, verb: str, arguments: object) -> Any:
-        folder = self.certificates
-        context = ssl.create_default_context(cafile=folder / "server.crt")
-        context.load_cert_chain(folder / "client.crt", folder / "client.key")
-        connection = http.client.HTTPSConnection(
-            "127.0.0.1", self.verbs_port, timeout=PATIENCE_SECONDS, context=context
-        )
+        connection = http.client.HTTPConnection("127.0.0.1", self.verbs_port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("POST", f"/{verb}", json.dumps(arguments))
             return json.loads(connection.getresponse().read())
@@ -78,14 +71,13 @@ def publish(cluster: FakeCluster, *mib: int, node: str = "k8s-node1") -> None:
 
 
 @contextmanager
-def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: str) -> Iterator[Extender]:
+def running(served: ServedOverTls, zipapp: Path, **environment: str) -> Iterator[Extender]:
     verbs_port, http_port = free_ports(2)
     served.cluster.watches_last = True
     environ = {
         "PATH": os.environ["PATH"],
         "VERBS_PORT": str(verbs_port),
         "HTTP_PORT": str(http_port),
-        "CERTIFICATES": str(folder),
         "LEASE": "",
         "SCORING": "best_fit",
         "HOLD_SECONDS": "60",
@@ -96,10 +88,9 @@ def running(served: ServedOverTls, zipapp: Path, folder: Path, **environment: st
         **served.environ(),
         **environment,
     }
-    agents = [sys.executable, "-I", str(zipapp)]
-    subprocess.run([*agents, "certify"], env=environ, check=True, capture_output=True)
-    with subprocess.Popen([*agents, "extender"], env=environ, stdout=subprocess.DEVNULL) as process:
-        extender = Extender(verbs_port, http_port, folder, process)
+    command = [sys.executable, "-I", str(zipapp), "extender"]
+    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as process:
+        extender = Extender(verbs_port, http_port, process)
         try:
             eventually(lambda: process.poll() is not None or extender.get("/readyz")[0] == 200)
             yield extender

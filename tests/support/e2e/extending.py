@@ -1,11 +1,10 @@
 """Places pods by device on simulated nodes, with real kube-schedulers and real extenders.
 
-A replica is one kube-scheduler and one extender with the same host name, certificates and token.
+A replica is one kube-scheduler and one extender with the same host name and token.
 """
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -211,9 +210,8 @@ class Bench:
             "VERBS_PORT": str(verbs),
             "HTTP_PORT": str(questions),
         }
-        agents = [sys.executable, "-I", str(self.zipapp)]
-        subprocess.run([*agents, "certify"], env=environment, check=True, capture_output=True)
-        pod = SchedulerPod(name, folder, questions, [*agents, "extender"], environment)
+        command = [sys.executable, "-I", str(self.zipapp), "extender"]
+        pod = SchedulerPod(name, folder, questions, command, environment)
         self.pods.append(pod)
         pod.start_extender()
         becomes(lambda: pod.get("/readyz")[0], 200, "the extender is ready")
@@ -242,12 +240,9 @@ class Bench:
         )
 
     def _environment(self, name: str, folder: Path, elected: bool) -> dict[str, str]:
-        certificates = folder / "certificates"
-        certificates.mkdir()
         return {
             **_AGENT.environment,
             **self.account(folder / "serviceaccount", SYSTEM, names.SCHEDULER),
-            "CERTIFICATES": str(certificates),
             "POD_NAME": name,
             **({} if elected else {"LEASE": ""}),
         }
@@ -270,12 +265,11 @@ class Bench:
     def _configuration(self, verbs_port: int, folder: Path, elected: bool) -> Object:
         declared = configuration(_ARGS)
         (extender,) = declared["extenders"]
-        paths = {key: str(folder / "certificates" / Path(path).name) for key, path in extender["tlsConfig"].items()}
         return {
             **declared,
             "clientConnection": {"kubeconfig": str(folder / "kubeconfig")},
             "leaderElection": {**declared["leaderElection"], "leaderElect": elected, **_QUICK},
-            "extenders": [{**extender, "urlPrefix": f"https://127.0.0.1:{verbs_port}", "tlsConfig": paths}],
+            "extenders": [{**extender, "urlPrefix": f"http://127.0.0.1:{verbs_port}"}],
         }
 
     def stop(self, pod: SchedulerPod) -> None:

@@ -1,12 +1,11 @@
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agents.extender import certs, protocol
 from agents.extender import main as extender
+from agents.extender import protocol
 from agents.runtime import settings as agent_environment
 from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from tests.support.engine import Graph
@@ -31,7 +30,7 @@ def deployment(graph: Graph) -> dict[str, Any]:
 
 def containers(graph: Graph) -> dict[str, dict[str, Any]]:
     spec = pod(deployment(graph))
-    return {each["name"]: each for each in (*spec["initContainers"], *spec["containers"])}
+    return {each["name"]: each for each in spec["containers"]}
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
@@ -60,19 +59,15 @@ def test_only_the_port_that_answers_questions_can_be_reached(graph: Graph) -> No
     assert environment(extender)["HTTP_PORT"] == "9402"
 
 
-def test_each_program_reads_the_environment_that_its_container_gives_it(graph: Graph) -> None:
-    from_fields = {"POD_NAME": "pod"}
-    for name, settings in (
-        ("extender", extender.Settings),
-        ("certify", certs.Settings),
-    ):
-        assert agent_environment.read(settings, {**environment(containers(graph)[name]), **from_fields})
+def test_the_extender_reads_the_environment_that_its_container_gives_it(graph: Graph) -> None:
+    given = environment(containers(graph)["extender"])
+    assert agent_environment.read(extender.Settings, {**given, "POD_NAME": "pod"})
 
 
-def test_the_scheduler_knows_itself_by_the_certificates_that_certify_makes(graph: Graph) -> None:
+def test_the_scheduler_calls_the_extenders_verbs_on_the_port_where_it_listens(graph: Graph) -> None:
     (asked,) = configuration(graph)["extenders"]
-    files = {Path(path).name for path in asked["tlsConfig"].values()}
-    assert files == {f"{certs.SERVER}.crt", f"{certs.CLIENT}.crt", f"{certs.CLIENT}.key"}
+    port = environment(containers(graph)["extender"])["VERBS_PORT"]
+    assert asked["urlPrefix"] == f"http://{extender.LOOPBACK}:{port}"
     assert {asked[f"{verb}Verb"] for verb in ("filter", "preempt", "bind")} == {
         protocol.FILTER,
         protocol.PREEMPT,

@@ -36,7 +36,7 @@ def container(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_agent_has_a_workload_with_its_program_and_an_account(workloads: list[dict[str, Any]]) -> None:
-    assert {container(w)["name"] for w in workloads} == {*programs(), "board"} - {"certify"}
+    assert {container(w)["name"] for w in workloads} == {*programs(), "board"}
     for workload in workloads:
         assert container(workload)["command"][-1] == container(workload)["name"]
         assert workload["metadata"]["name"].startswith(pod(workload)["serviceAccountName"])
