@@ -16,8 +16,8 @@ from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
 from gpumem.who import Filter, check, who
+from tenancy.devices.absent import Shape, absent_seats, taken_seats
 from tenancy.devices.placement import Bin, Impossible, Item, Placement
-from tenancy.devices.plan import Shape, absent_seats, taken_seats
 from tenancy.devices.spread import place_on_nodes
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import GPU, OPERATOR

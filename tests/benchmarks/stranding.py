@@ -6,12 +6,12 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations, permutations
+from itertools import permutations
 from random import Random
 
+from tenancy.devices.absent import Seating, own_seat, place_beside, seat_all
 from tenancy.devices.allocate import MemoryRequest, best_fit
 from tenancy.devices.placement import Bin, Item, Placement
-from tenancy.devices.plan import SeatPlan, own_seat
 from tenancy.devices.spread import place_on_nodes
 from tests.support.seat_orders import Stack, Wanted, drawn
 
@@ -62,54 +62,26 @@ class InTheLedger(Today):
 
 
 class LookAhead(Today):
-    def place(self, pod: Wanted, *, seated: bool) -> Place | None:
-        stack = self.stack
-        absent = stack.absent()
-        if seated:
-            absent.remove(pod)
-        free = stack.free()
-        found = []
-        for number, node in enumerate(free):
-            usable = [index for index, mib in enumerate(node) if mib >= pod.mib]
-            found += [(sum(node[i] for i in way), number, way) for way in combinations(usable, pod.devices)]
-        for _, number, chosen in sorted(found):
-            after = [
-                [mib - pod.mib * (n == number and i in chosen) for i, mib in enumerate(node)]
-                for n, node in enumerate(free)
-            ]
-            items = [Item("", seat.mib, seat.devices) for seat in absent]
-            if isinstance(place_on_nodes(items, [[Bin("", mib) for mib in node] for node in after]), Placement):
-                return number, chosen
-        return None
-
-
-class Remembered(Today):
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack)
         self.forget()
 
     def forget(self) -> None:
-        self.plan = SeatPlan()
-        self._update(thorough=True)
+        self.seating = Seating()
 
     def place(self, pod: Wanted, *, seated: bool) -> Place | None:
-        self._update()
         request = MemoryRequest(pod.mib, pod.devices)
-        own = own_seat(request, self.plan.absent) if seated else None
-        names = [str(number) for number in range(len(self.stack.nodes))]
-        for _ in range(2):
-            found = self.cheapest(pod, [[*self.plan.left(name, own).values()] for name in names])
-            if found is not None:
-                return found
-            room = {name: dict(enumerate(node)) for name, node in zip(names, self.stack.free(), strict=True)}
-            if not self.plan.make_room(request, own, room):
-                return None
-        return None
-
-    def _update(self, *, thorough: bool = False) -> None:
         absent = Counter(MemoryRequest(seat.mib, seat.devices) for seat in self.stack.absent())
         free = {str(number): dict(enumerate(node)) for number, node in enumerate(self.stack.free())}
-        self.plan.update(free, absent, thorough=thorough)
+        self.seating = seat_all(absent, free, self.seating)
+        own, left = own_seat(request, absent) if seated else None, []
+        for node, devices in free.items():
+            kept, spared = self.seating.kept(node), self.seating.spared(node, own) if own else {}
+            left.append([mib - kept.get(index, 0) + spared.get(index, 0) for index, mib in devices.items()])
+        if found := self.cheapest(pod, left):
+            return found
+        beside = place_beside(request, absent - own.counted if own else absent, free, free, self.seating)
+        return (int(beside.node), beside.devices) if beside else None
 
 
 COLUMNS = (
@@ -123,8 +95,7 @@ COLUMNS = (
 WAYS: dict[str, Callable[[Stack], Today]] = {
     "best fit, as until now": Today,
     "plan in the ledger": InTheLedger,
-    "look ahead, a search each time": LookAhead,
-    "look ahead with a remembered plan": Remembered,
+    "look ahead": LookAhead,
 }
 
 

@@ -42,19 +42,16 @@ class Cache(CacheState):
             self._unreserve(uid)
             own = self._own(uid, request, entitlement)
             best = self._ranking.best(request, nodes, lambda name: self._left(name, uid, entitlement, now, own), own)
-            if best is None and self._makes_room(uid, request, nodes, now, entitlement):
-                best = self._ranking.best(
-                    request, nodes, lambda name: self._left(name, uid, entitlement, now, own), own
-                )
+            if best is None:
+                best = self._beside_absent(uid, request, nodes, now, entitlement)
             short: tuple[Shortage, ...] = ()
             if best is None:
                 left = self._left_on(uid, request, nodes, now, entitlement)
                 short = shortages_on(left.values(), request, entitlement)
                 if by_ledger:
                     best = self._best_by_ledger(left, request, entitlement)
-                    if best is None and self._makes_room(uid, request, nodes, now, entitlement, measured=False):
-                        left = self._left_on(uid, request, nodes, now, entitlement)
-                        best = self._best_by_ledger(left, request, entitlement)
+                    if best is None:
+                        best = self._beside_absent(uid, request, nodes, now, entitlement, measured=False)
                 if best is None:
                     hopeless = {name: reason for name, node in left.items() if (reason := node.never(request))}
                     refused = {name: node.not_now(request) for name, node in left.items() if name not in hopeless}
@@ -89,9 +86,10 @@ class Cache(CacheState):
             self._expire(now)
             names = (*self._nodes,)
             found = self._feasible(uid, request, names, now, entitlement, by_ledger=by_ledger)
-            if not found and self._makes_room(uid, request, names, now, entitlement):
-                found = self._feasible(uid, request, names, now, entitlement, by_ledger=by_ledger)
-            return found
+            if found:
+                return found
+            beside = self._beside_absent(uid, request, names, now, entitlement)
+            return frozenset() if beside is None else frozenset({beside.node})
 
     def assume(
         self, uid: str, request: MemoryRequest, node: str, now: float, entitlement: Entitlement = NO_SEAT
@@ -109,10 +107,11 @@ class Cache(CacheState):
             own = self._own(uid, request, entitlement)
             left = self._left(node, uid, entitlement, now, own)
             pod = left.assumed(uid, request, self._ranking.choose, entitlement)
-            by_measure = not left.seats(entitlement)
-            if pod is None and self._makes_room(uid, request, (node,), now, entitlement, measured=by_measure):
-                left = self._left(node, uid, entitlement, now, own)
-                pod = left.assumed(uid, request, self._ranking.choose, entitlement)
+            if pod is None:
+                by_measure = not left.seats(entitlement)
+                beside = self._beside_absent(uid, request, (node,), now, entitlement, measured=by_measure)
+                if beside is not None:
+                    pod = beside.assumed(uid, request, self._ranking.choose, entitlement)
             if pod is None:
                 return NotAssumed(left.never(request) or left.not_now(request))
             self._hold(uid, pod)
@@ -197,7 +196,7 @@ class Cache(CacheState):
         seats = [node for node in left.values() if node.seats_by_ledger(request, entitlement)]
         return self._ranking.best_by_ledger(request, seats)
 
-    def _makes_room(
+    def _beside_absent(
         self,
         uid: str,
         request: MemoryRequest,
@@ -206,15 +205,13 @@ class Cache(CacheState):
         entitlement: Entitlement,
         *,
         measured: bool = True,
-    ) -> bool:
-        """Plans the absent seats in another way, so that the pod fits. Returns False if no plan makes the pod fit.
+    ) -> NodeInfo | None:
+        """Searches for devices that the pod can take while all absent seats still fit elsewhere. Returns a copy of
+        their node on which the pod may use only these devices.
 
         If `measured` is False, the pod may get memory that other pods use.
         """
-        if not self._seats.plans:
-            return False
         own = self._own(uid, request, entitlement)
-        left = [self._left(name, uid, entitlement, now, own) for name in names]
-        changed = self._seats.make_room(request, own, left, measured=measured)
-        self._keep(changed)
-        return bool(changed)
+        nodes = {name: self._nodes.get(name, NOWHERE).left_to(uid, entitlement, now) for name in names}
+        place = self._seats.place(request, own, nodes.values(), measured=measured)
+        return nodes[place.node].only(place.devices) if place else None

@@ -80,7 +80,7 @@ class NodeInfo:
     """One node with its devices and pods. After each change of the node, call `recount`.
 
     `unheld` is the MiB that a device offers minus the MiB that pods hold on the device. `kept` is the MiB that absent
-    seats need on a device (tenancy/devices/plan.py). `spare` is `unheld` minus `kept`. `free` is at most `spare`, and
+    seats need on a device (tenancy/devices/absent.py). `spare` is `unheld` minus `kept`. `free` is at most `spare`, and
     at most the measured free memory minus the floor. `recount` and `keep` call `changed` with the name of the node.
     """
 
@@ -169,6 +169,12 @@ class NodeInfo:
         """Returns a copy in which a pod may also use the memory that is kept for absent seats."""
         seen = self.copy()
         seen.keep({})
+        return seen
+
+    def only(self, indices: Collection[int]) -> "NodeInfo":
+        """Returns a copy in which a pod may use these devices alone, and all their memory that no pod holds."""
+        seen = self.copy()
+        seen.keep({index: mib for index, mib in self.unheld.items() if index not in indices})
         return seen
 
     def keep(self, kept: Mapping[int, int]) -> None:

@@ -60,7 +60,7 @@ class CacheState:
                 node.inventory = devices
                 node.recount()
             self._seats.promise(ledger)
-            self._plan_again()
+            self._seat_again()
 
     def update_node(self, devices: NodeDevices) -> bool:
         """Sets the devices of a node, and returns True if the devices changed. The pods of the node keep
@@ -73,9 +73,9 @@ class CacheState:
             before, node.inventory = node.inventory, devices
             node.recount()
             if before is not None and before.pool == devices.pool:
-                self._keep(self._seats.change([node.node], self._nodes, thorough=True))
+                self._keep(self._seats.change([node.node], self._nodes))
             else:
-                self._plan_again()
+                self._seat_again()
             return True
 
     def remove_node(self, name: str) -> None:
@@ -84,7 +84,7 @@ class CacheState:
             node = self._node(name)
             node.inventory = node.reading = None
             self._changed(node)
-            self._plan_again()
+            self._seat_again()
 
     def update_pod(self, pod: Holder) -> None:
         """Records a pod that the API shows as bound and not ended."""
@@ -210,7 +210,7 @@ class CacheState:
             for name, node in self._nodes.items():
                 node.reading = readings.get(name)
                 node.recount()
-            self._plan_again()
+            self._seat_again()
             self._ranking.clear()
             self._learn()
 
@@ -227,8 +227,6 @@ class CacheState:
             for uid, record in [*self._pods.items()]:
                 if uid not in listed and record.was_accepted_before(since):
                     self._hold(uid, None)
-            if any(self._seats.unplaced()):
-                self._plan_again()
             self._learn()
             nodes = [node.copy() for node in self._nodes.values()]
         return drift_of(nodes, listed)
@@ -320,12 +318,12 @@ class CacheState:
         if node.is_idle:
             self._nodes.pop(node.node, None)
 
-    def _plan_again(self) -> None:
+    def _seat_again(self) -> None:
         self._seats.rebuild(self._nodes)
         self._keep(self._nodes)
 
     def _keep(self, names: Iterable[str]) -> None:
-        """Copies the kept memory of these nodes from the plans of the absent seats."""
+        """Copies the kept memory of these nodes from the seatings of the absent seats."""
         for name in names:
             node, kept = self._nodes.get(name), self._seats.kept(name)
             if node is not None:
