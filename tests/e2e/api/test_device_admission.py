@@ -293,9 +293,9 @@ CHANGES: dict[str, tuple[str, str, object]] = {
     "an eviction": (
         "POST",
         "/eviction",
-        {"metadata": {"name": "debugged"}, "deleteOptions": {"gracePeriodSeconds": 5}},
+        {"metadata": {"name": "changed"}, "deleteOptions": {"gracePeriodSeconds": 5}},
     ),
-    "a plain eviction": ("POST", "/eviction", {"metadata": {"name": "debugged"}}),
+    "a plain eviction": ("POST", "/eviction", {"metadata": {"name": "changed"}}),
     "a deletion": ("DELETE", "", {"gracePeriodSeconds": 5, "dryRun": ["All"]}),
     "a plain deletion": ("DELETE", "", None),
 }
@@ -310,8 +310,8 @@ def test_a_pod_with_a_debug_container_can_be_changed_evicted_and_deleted(
     cluster: ApiServer, namespace: str, manifest: Pod
 ) -> None:
     """An expression that reads a field which only some requests have denies all others, the garbage collector's too."""
-    path = f"/api/v1/namespaces/{namespace}/pods/debugged"
-    named = {**manifest, "metadata": {**manifest["metadata"], "name": "debugged"}}
+    path = f"/api/v1/namespaces/{namespace}/pods/changed"
+    named = {**manifest, "metadata": {**manifest["metadata"], "name": "changed"}}
     assert create(cluster, namespace, named, dry_run=False).refusal is None
     debugger = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox:1.37.0"}]}}
     debugged = cluster.request("PATCH", f"{path}/ephemeralcontainers", debugger, content_type=STRATEGIC)
