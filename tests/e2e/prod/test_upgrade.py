@@ -60,6 +60,8 @@ ATTACKS = {
     "a class of the system": ("llama-swap", pod(priorityClassName="system-node-critical")),
     "no class of the memory pool": ("agents", pod()),
 }
+# Without a pause, the attacks would take a core from the rollout that they attack.
+BETWEEN_ATTACKS_SECONDS = 0.02
 RESIDENTS = {"llama-swap": "5000", "frigate": "2000"}
 
 
@@ -75,6 +77,7 @@ def attacked(stack: Rollout) -> Iterator[Counter[str]]:
                 answer = stack.cluster.api.request("POST", path, attacker)
                 tried["all"] += 1
                 tried[name] += answer.refusal is None
+                done.wait(BETWEEN_ATTACKS_SECONDS)
 
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(attack)
