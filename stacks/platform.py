@@ -404,6 +404,7 @@ def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> Al
         guards=[names.guard(pool.name) for pool in _guarded(settings)],
         host_memory=settings.host_memory().pools,
         kueue_namespace=settings.kueue_namespace if settings.queues else None,
+        kueue_deployment=settings.kueue_deployment,
     )
 
 

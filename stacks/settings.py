@@ -172,8 +172,12 @@ class StackSettings(Spec):
     @property
     def kueue_account(self) -> str:
         """Kueue's user name."""
-        installed = self.installed_kueue or InstalledKueueSpec()
-        return service_account_user(self.kueue_namespace or installed.namespace, installed.service_account)
+        return service_account_user(self.kueue_namespace or InstalledKueueSpec().namespace, self.kueue_deployment)
+
+    @property
+    def kueue_deployment(self) -> str:
+        """Returns the name of Kueue's ServiceAccount. Kueue's manifests and its chart name the Deployment alike."""
+        return (self.installed_kueue or InstalledKueueSpec()).service_account
 
     @property
     def kueue_namespace_labels(self) -> Mapping[str, str]:

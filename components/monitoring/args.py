@@ -65,6 +65,7 @@ class AlertsArgs:
     guards: Sequence[str] = ()  # The names of the guard's DaemonSets.
     host_memory: Sequence[HostMemoryPool] = ()
     kueue_namespace: str | None = None  # None without queues
+    kueue_deployment: str = names.KUEUE_SERVICE_ACCOUNT
 
     @property
     def namespace(self) -> str:

@@ -18,8 +18,8 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     if args.kueue_namespace is None:
         return
     minutes = args.spec.queue_wait_minutes
-    yield _down(args.kueue_namespace)
-    yield _webhook_failing(args.kueue_namespace)
+    yield _down(args.kueue_namespace, args.kueue_deployment)
+    yield _webhook_failing(args.kueue_namespace, args.kueue_deployment)
     yield _stopped()
     if args.ledger.clusters:
         yield _cluster_lost()
@@ -27,25 +27,30 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
     yield _starves(minutes)
 
 
-def _down(namespace: str) -> Alert:
-    ready = f'kube_deployment_status_replicas_available{{namespace="{namespace}", deployment=~".*controller-manager"}}'
+def _down(namespace: str, deployment: str) -> Alert:
+    """Watches Kueue's own Deployment, because its namespace may have other controllers, and a Deployment that was
+    deleted has no series.
+    """
+    available = "kube_deployment_status_replicas_available"
+    ready = f'{available}{{namespace="{namespace}", deployment="{deployment}"}}'
+    other = f'{available}{{namespace="{namespace}", deployment="other-controller-manager"}}'
     return Alert(
         "GpuKueueDown",
-        f"max(sum by (instance) ({ready})) == 0",
+        f"(max({ready}) or 0 * count({available})) == 0",
         hold="5m",
         severity="critical",
         summary="No pod of Kueue is available",
         description=(
             "Jobs of queue tenants do not start. The API server refuses new Jobs in their namespaces, because "
-            f"Kueue's webhooks do not respond. Running Jobs continue. Check: kubectl -n {namespace} get pods, and its "
-            "logs."
+            f"Kueue's webhooks do not respond. Running Jobs continue. Check: kubectl -n {namespace} get "
+            f"deployment/{deployment},pods, and its logs."
         ),
-        fires={f'kube_deployment_status_replicas_available{{namespace="{namespace}"}}': "0x30"},
-        silent={f'kube_deployment_status_replicas_available{{namespace="{namespace}"}}': "1x12 0 0 1x16"},
+        fires={ready: "1x5 0x5 _x20", other: "1x30"},
+        silent={ready: "1x12 0 0 1x16", other: "0x30"},
     )
 
 
-def _webhook_failing(namespace: str) -> Alert:
+def _webhook_failing(namespace: str, deployment: str) -> Alert:
     failed = f'{_FAILED}{{error_type="calling_webhook_error", name=~"{_WEBHOOKS}"}}'
     example = f'{_FAILED}{{error_type="calling_webhook_error", name="mjob.kb.io"}}'
     return Alert(
@@ -57,7 +62,7 @@ def _webhook_failing(namespace: str) -> Alert:
         description=(
             "In this time the API server refuses new Jobs of queue tenants. Possible causes: a wrong certificate, a "
             f"NetworkPolicy, or an overloaded Kueue. Check: kubectl -n {namespace} logs "
-            "deployment/kueue-controller-manager."
+            f"deployment/{deployment}."
         ),
         fires={example: "0+1x30"},
         silent={example: "7x30"},
