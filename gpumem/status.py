@@ -12,7 +12,6 @@ from gpumem.paper import Paper, text_of_lines
 from gpumem.rows import NodeRow
 from gpumem.who import Who, who
 from tenancy.choices import Sharing
-from tenancy.ledger import Pool
 from tenancy.names import KUEUE, LABEL_NAME, LABEL_PART_OF, PROJECT, RECONCILE, node_agent_namespace
 from tenancy.seconds import SILENT_SECONDS
 from tenancy.workload import ShapeError, condition, map_at, text_at, value_or
@@ -144,18 +143,14 @@ def _pools(cluster: ClusterSnapshot, found: Who) -> Iterator[Part]:
     for pool in cluster.ledger.pools:
         if pool.sharing is Sharing.MEMORY:
             rows = [row for row in found.nodes if row.pool == pool.name]
-            faults = [*_count(pool, len(rows)), *_faults(rows)]
+            there, faults = len(rows), list(_faults(rows))
         else:
             whole = [row for row in found.whole if row.pool == pool.name]
-            faults = [*_count(pool, len(whole))]
-            faults += [f"{row.node} advertises no GPU" for row in whole if row.offered is None]
-        text = "; ".join(faults) or f"{pool.nodes} nodes, {pool.gpus} devices"
+            there, faults = len(whole), [f"{row.node} advertises no GPU" for row in whole if row.offered is None]
+        if there < pool.declared_nodes[0]:
+            faults.insert(0, f"{there} of {pool.declared_nodes[0]} nodes are there")
+        text = "; ".join(faults) or f"{there} nodes, {there * pool.device_count} devices"
         yield Part(name=f"pool {pool.name}", state=State.WRONG if faults else State.WELL, text=text)
-
-
-def _count(pool: Pool, there: int) -> Iterator[str]:
-    if there < pool.nodes:
-        yield f"{there} of {pool.nodes} nodes are there"
 
 
 def _faults(rows: Iterable[NodeRow]) -> Iterator[str]:

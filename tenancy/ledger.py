@@ -81,6 +81,11 @@ class Pool:
         return self.enforce is Enforce.DRIVER and self.sharing is Sharing.MEMORY
 
     @property
+    def declared_nodes(self) -> range:
+        """Returns the numbers of nodes that the pool may have at a time."""
+        return range(self.nodes if self.least_nodes is None else self.least_nodes, self.nodes + 1)
+
+    @property
     def gpus(self) -> int:
         """Returns the number of devices in the pool."""
         return self.nodes * self.device_count

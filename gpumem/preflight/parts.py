@@ -88,11 +88,12 @@ def _pools(survey: Survey, declared: Declared) -> Iterator[Part]:
 
 
 def _pool(pool: Pool, nodes: list[Object]) -> Iterator[Part]:
-    if len(nodes) != pool.nodes:
+    if len(nodes) not in pool.declared_nodes:
+        declared = " to ".join(str(count) for count in sorted({pool.declared_nodes[0], pool.nodes}))
         yield Part(
             name=f"pool {pool.name}",
             state=State.MISSING if len(nodes) < pool.nodes else State.OTHER,
-            text=f"{len(nodes)} nodes have its labels, {pool.nodes} are declared; change node_selector or nodes",
+            text=f"{len(nodes)} nodes have its labels, {declared} are declared; change node_selector or nodes",
             blocks=not nodes,
         )
     unlabelled = [node for node in nodes if not _is_labelled(node)]

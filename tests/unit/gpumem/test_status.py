@@ -1,5 +1,6 @@
 """Tests that status judges each part of the platform. An unreadable part is unknown."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,18 @@ from gpumem import cluster
 from gpumem.paper import Paper
 from gpumem.status import State, Status, status, status_text
 from tenancy.names import RECONCILE, SCHEDULER, WATCHDOG
-from tests.support.kubectl import EXPORTERS, SYSTEM, FakeApi, add_exporter, api, node, page
+from tests.support.fake_cluster import T4
+from tests.support.kubectl import (
+    BATCH,
+    EXPORTERS,
+    LEDGER_OF_PROD,
+    SYSTEM,
+    FakeApi,
+    add_exporter,
+    api,
+    node,
+    page,
+)
 
 CRON_JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments"
@@ -107,6 +119,24 @@ def test_a_pool_without_its_nodes_and_a_device_under_its_floor_are_wrong() -> No
     found = wrong(judged(api_server))
     assert found["pool batch"] == "0 of 1 nodes are there"
     assert found["pool t4"] == "k8s-node1, gpu 0 has 1000 MiB free, under the floor of 1536"
+
+
+@pytest.mark.parametrize(
+    ("least", "there", "state", "text"),
+    [
+        (0, 0, State.WELL, "0 nodes, 0 devices"),
+        (0, 2, State.WELL, "2 nodes, 2 devices"),
+        (1, 0, State.WRONG, "0 of 1 nodes are there"),
+    ],
+)
+def test_nodes_that_the_autoscaler_adds_on_demand_are_not_missing(
+    least: int, there: int, state: State, text: str
+) -> None:
+    batch = replace(BATCH, nodes=3, least_nodes=least)
+    nodes = [node("k8s-node1"), *(node(f"batch-{number}", "whole") for number in range(there))]
+    found = api(nodes=nodes, ledger=replace(LEDGER_OF_PROD, pools=(T4, batch)))
+    found.lists |= {path: listed for path, listed in healthy().lists.items() if path not in found.lists}
+    assert {part.name: (part.state, part.text) for part in judged(found).parts}["pool batch"] == (state, text)
 
 
 def test_a_part_that_may_not_be_read_is_unknown_and_the_others_are_judged() -> None:

@@ -10,9 +10,9 @@ from gpumem.paper import Paper
 from gpumem.preflight.declared import Declared, Named
 from gpumem.preflight.part import State
 from gpumem.preflight.report import Preflight, preflight, preflight_text
-from tenancy.choices import Source
+from tenancy.choices import Sharing, Source
 from tenancy.host_memory.pool import Taint
-from tenancy.ledger import LocalQueue, OnDemand, Tenant
+from tenancy.ledger import LocalQueue, OnDemand, Pool, Tenant
 from tests.support.before_rollout import DECLARED, GPUMEM, LEDGER, T4, budgeted
 from tests.support.given_clusters import (
     GPU,
@@ -168,6 +168,13 @@ def test_a_pool_with_other_nodes_than_declared_is_named() -> None:
     assert missing(cluster, two) == {"pool t4": (State.MISSING, False)}
     cluster.nodes = []
     assert missing(cluster) == {"pool t4": (State.MISSING, True)}
+
+
+def test_nodes_that_the_autoscaler_adds_on_demand_are_not_missing() -> None:
+    empty = Pool(name="elastic", node_selector={"no": "node"}, nodes=3, device_count=1, sharing=Sharing.WHOLE)
+    pools = [replace(empty, least_nodes=least) for least in (0, 1)]
+    stacks = [declared(ledger=replace(LEDGER, pools=(*LEDGER.pools, pool))) for pool in pools]
+    assert [missing(budgeted(), stack) for stack in stacks] == [{}, {"pool elastic": (State.MISSING, True)}]
 
 
 def test_a_node_of_two_pools_is_named() -> None:
