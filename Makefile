@@ -24,6 +24,7 @@ SPREAD := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 WAITING := -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) $(SPREAD)
 # The tests of the goldens, schemas and pages
 GENERATED := tests/unit/test_golden.py tests/unit/stacks/test_schema.py tests/unit/toolchain/test_pages.py \
+	tests/integration/stacks/test_kueue_schema.py \
 	tests/unit/policy/test_examples.py::test_the_page_is_what_the_rules_say
 DAY := $(PYTEST) -n 0 -s -m day
 COMPILE := .toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
