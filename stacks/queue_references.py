@@ -19,6 +19,8 @@ def problems(raw: Mapping[str, Any]) -> Iterator[str]:
     yield from _unshared(raw)
     yield from _two_kueues(raw)
     yield from _far_memory(raw)
+    yield from _declared_twice(raw)
+    yield from _own_ancestors(raw)
 
 
 def _beside_a_queue(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -86,3 +88,29 @@ def _unshared(raw: Mapping[str, Any]) -> Iterator[str]:
 def _two_kueues(raw: Mapping[str, Any]) -> Iterator[str]:
     if at(raw, "kueue") and at(raw, "queues.installed_kueue"):
         yield f"{key('queues', 'installed_kueue')}: is for a Kueue of others, and kueue installs one; remove either"
+
+
+def _declared_twice(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Reports two keys of one LocalQueue: whoever removes one key would delete the queue of the other."""
+    given = {path[2]: name for path, name in values_at(raw, "queues.local_queues.*.name")}
+    seen: dict[str, str] = {}
+    for (*path, entry, _), tenant in values_at(raw, "queues.local_queues.*.tenant"):
+        queue = given.get(entry) or entry
+        first = seen.setdefault(f"{tenant}/{queue}", entry)
+        if first != entry:
+            yield (
+                f"{key(*path, entry)}: is LocalQueue {queue} of {tenant}, as {dotted(*path, first)} is; give it "
+                "another name, or remove it"
+            )
+
+
+def _own_ancestors(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Reports cohorts whose parents lead back to them: Kueue admits nothing in such cohorts."""
+    parents = {path[2]: str(parent) for path, parent in values_at(raw, "queues.cohorts.*.parent_name")}
+    for cohort in parents:
+        way = [cohort]
+        while (parent := parents.get(way[-1])) is not None and parent not in way:
+            way.append(parent)
+        if parent == cohort == min(way):
+            where = key("queues", "cohorts", cohort, "parent_name")
+            yield f"{where}: leads back to the cohort itself ({' > '.join([*way, cohort])}); end it"

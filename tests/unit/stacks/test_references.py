@@ -46,6 +46,19 @@ REFUSED: dict[str, tuple[Change, str]] = {
         put("queues cluster_queues gpu-cq quotas", {"gpu-all": {"nvidia.com/gpu": {"nominal": 1}}}),
         "queues.cluster_queues.gpu-cq.quotas.gpu-all: 'gpu-all' is no key of queues.flavors; did you mean gpu-any?",
     ),
+    "two keys of one LocalQueue": (
+        put("queues local_queues other", {"tenant": "team-a", "cluster_queue": "gpu-cq", "name": "team-a-gpu"}),
+        "queues.local_queues.other: is LocalQueue team-a-gpu of team-a, as queues.local_queues.team-a-gpu is; give it "
+        "another name, or remove it",
+    ),
+    "a cohort that is its own parent": (
+        put("queues cohorts", {"lab": {"parent_name": "lab"}}),
+        "queues.cohorts.lab.parent_name: leads back to the cohort itself (lab > lab); end it",
+    ),
+    "cohorts in a circle below which another one hangs": (
+        put("queues cohorts", {"c": {"parent_name": "b"}, "b": {"parent_name": "a"}, "a": {"parent_name": "b"}}),
+        "queues.cohorts.a.parent_name: leads back to the cohort itself (a > b > a); end it",
+    ),
     "a seat in a pool of whole devices": (
         put("residents frigate pool", "batch"),
         "residents.frigate.pool: 'batch' hands out whole devices; name a pool that shares memory",
