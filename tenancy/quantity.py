@@ -88,7 +88,7 @@ def canonical(amount: int) -> str:
 def canonical_text(value: object) -> str:
     """Returns the canonical form of any amount of at least 0: "0.5" is "500m", "1024Mi" is "1Gi".
 
-    Raises QuantityError for an amount with digits below a thousandth too.
+    Raises QuantityError for an amount below 0, and for a text that is no quantity.
     """
     exact = parse(value)
     if exact < 0:
@@ -100,9 +100,8 @@ def canonical_text(value: object) -> str:
         return f"{exact // size}{suffix}"
     if exact.denominator == 1:
         return canonical(exact.numerator)
-    if (exact * 1000).denominator != 1:
-        raise QuantityError(f"{value!r} is finer than a thousandth")
-    return f"{exact * 1000}m"
+    suffix = next(each for each in ("m", "u", "n") if (exact / _SCALES[each]).denominator == 1)
+    return f"{exact / _SCALES[suffix]}{suffix}"
 
 
 def canonical_mib(mib: int) -> str:

@@ -12,6 +12,8 @@ def _amount(value: object) -> int | str:
         exact = parse(value)
         if exact < 0:
             raise ValueError(f"must be at least 0 (got {value})")
+        if (exact * 1000).denominator != 1:
+            raise ValueError(f"must have no digits below a thousandth (got {value})")
         is_binary = isinstance(value, str) and value.endswith("i")
         return canonical_text(value) if is_binary or exact.denominator != 1 else exact.numerator
     except QuantityError:
