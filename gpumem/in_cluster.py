@@ -15,7 +15,8 @@ class InCluster:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._one = threading.Lock()
-        self._addresses: dict[str, str] = {}
+        # The addresses of the pods of each list, as it was last read. Pods that are gone are forgotten.
+        self._addresses: dict[tuple[str, ...], dict[tuple[str, str], str]] = {}
 
     @property
     def now(self) -> datetime | None:
@@ -28,11 +29,13 @@ class InCluster:
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
         with self._one:
             found = [*self._api.items(ApiPath(path), **parameters)]
-        for each in found:
-            if address := (each.get("status") or {}).get("podIP"):
-                self._addresses[f"{each['metadata']['namespace']}/{each['metadata']['name']}"] = address
+        self._addresses[path, *sorted(parameters.values())] = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): address
+            for each in found
+            if (address := (each.get("status") or {}).get("podIP"))
+        }
         yield from found
 
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
-        address = self._addresses[f"{namespace}/{pod}"]
+        address = next(known[namespace, pod] for known in self._addresses.values() if (namespace, pod) in known)
         return fetch(f"http://{f'[{address}]' if ':' in address else address}:{port}{path}")
