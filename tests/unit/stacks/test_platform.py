@@ -10,7 +10,7 @@ from components.kueue import Chart
 from stacks import platform, settings
 from tests.support.engine import Graph, Recorded, build
 from tests.support.given import environment
-from tests.support.prod import ROOT, Change, drop, put, raw
+from tests.support.prod import ROOT, Change, declared, drop, put, raw
 
 
 def graph_of(config: dict[str, Any], root: Path = ROOT) -> Graph:
@@ -78,8 +78,7 @@ def test_a_tenant_may_also_request_what_its_queues_hand_out() -> None:
         ),
         put("queues local_queues frigate-memory", {"tenant": "frigate", "cluster_queue": "memory-cq"}),
     )
-    quota = graph_of(config).one("ResourceQuota", "frigate-quota").inputs
-    assert quota["spec"]["hard"] == {
+    assert declared(config)["frigate-quota"]["spec"]["hard"] == {
         "requests.viktorbarzin.me/gpumem": "2500",
         "requests.viktorbarzin.me/gpu-count": "1",
         "requests.nvidia.com/gpu": "1",
@@ -145,9 +144,9 @@ def test_policies_come_after_the_classes_they_stamp_and_the_budgets_they_ask_for
 
 
 def test_without_the_agent_the_ledger_is_declared_and_nothing_is_advertised() -> None:
-    graph = graph_of(changed(drop("reconcile"), drop("residents"), drop("scheduler")))
-    assert not graph.all("Job")
-    assert graph.one("ConfigMap", "capacity-ledger")
+    objects = declared(changed(drop("reconcile"), drop("residents"), drop("scheduler")))
+    assert "Job" not in {found["kind"] for found in objects.values()}
+    assert "capacity-ledger" in objects
 
 
 def pinned(root: Path, version: str) -> Path:
@@ -186,19 +185,17 @@ def test_devices_are_published_for_who_places_or_advertises_by_them(
     scheduler: Any, source: str, published: str
 ) -> None:
     change = drop("scheduler") if scheduler is None else put("scheduler", scheduler)
-    graph = graph_of(changed(change, put("pools t4 source", source)))
-    exporter = graph.one("DaemonSet", "exporter-daemon-set")
-    assert environment(dict(exporter.inputs))["PUBLISH_DEVICES"] == published
+    exporter = declared(changed(change, put("pools t4 source", source)))["exporter-daemon-set"]
+    assert environment(exporter)["PUBLISH_DEVICES"] == published
 
 
 def test_the_quota_of_a_queue_tenant_counts_the_gpus_that_its_queues_hand_out() -> None:
     """Before the fix, six pods used a queue's only GPU at the same time."""
     change = put("queues cluster_queues gpu-cq quotas gpu-any nvidia.com/mig-1g.5gb", {"nominal": 3})
     seat = put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500, "replicas": 2})
-    graph = graph_of(changed(change, seat))
     hard = {
         found["metadata"]["namespace"]: found["spec"]["hard"]
-        for found in graph.objects()
+        for found in declared(changed(change, seat)).values()
         if found["kind"] == "ResourceQuota"
     }
     counted = ("requests.nvidia.com/gpu", "requests.nvidia.com/gpu.shared", "requests.nvidia.com/mig-1g.5gb")
