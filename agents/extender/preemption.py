@@ -104,8 +104,9 @@ def fewest_victims(
 
     `room` has the devices that are large enough for the request. On each device, the evictions violate as few
     PodDisruptionBudgets as possible. Among the choices with the fewest violations, as few pods as possible are evicted.
-    Among choices of equally many pods, the pods with the lowest priorities are evicted. If the measured free memory is
-    still too small after the evictions, more pods are evicted.
+    Among choices of equally many pods, the pods with the lowest priorities are evicted; with PodDisruptionBudgets, a
+    choice with lower priorities can be missed. If the measured free memory is still too small after the evictions, more
+    pods are evicted.
 
     For a request for several devices, the function prefers the devices with the fewest violations. Among devices with
     equally many violations, the function prefers those with the fewest evicted pods, and then those with the lowest
@@ -120,11 +121,10 @@ def fewest_victims(
     if len(plans) < request.count:
         return None
     easiest = sorted(plans, key=lambda plan: plan[:2])[: request.count]
-    wanted = {index for _, index, _ in easiest}
     chosen = {each.uid: each for _, _, leaving in easiest for each in leaving}
     for each in sorted(chosen.values(), key=lambda each: (-each.priority, each.mib, each.uid)):
         others = [other for other in chosen.values() if other is not each]
-        if all(_suffices(request, index, room[index], others) for index in wanted):
+        if sum(_suffices(request, index, left, others) for index, left in room.items()) >= request.count:
             del chosen[each.uid]
     return tuple(sorted(chosen, key=lambda uid: (-chosen[uid].priority, uid)))
 
@@ -227,7 +227,7 @@ def _next_pick(need_mib: int, count: int, left: Sequence[PotentialVictim], limit
         sizes = sorted((each for each in low if each.priority == highest), key=lambda each: (each.mib, each.uid))
         for pick in reversed(sizes) if count > 1 else sizes:
             others = [each for each in low if each is not pick]
-            if limits.after(pick.uid).most_mib(count - 1, others) >= need_mib - pick.mib:
+            if limits.after(pick.uid).most_mib(count - 1, others) >= max(need_mib - pick.mib, 0):
                 return pick
     return None
 
