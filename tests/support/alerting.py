@@ -3,7 +3,7 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,23 +34,27 @@ class Expected:
     samples: Mapping[str, float]
 
 
-def contradiction(
-    rules: Rules, series: Mapping[str, str], expected: list[Expected], folder: Path, *, scrapes: str, evaluation: str
-) -> str | None:
+Case = tuple[Mapping[str, str], Sequence[Expected]]
+
+
+def contradiction(rules: Rules, folder: Path, *cases: Case, scrapes: str = "1m", evaluation: str = "1m") -> str | None:
+    """Returns what differs between the series' results and what is expected of them, or None."""
     tests = [
         {
-            "expr": each.expression,
-            "eval_time": each.at,
-            "exp_samples": [{"labels": labels, "value": value} for labels, value in each.samples.items()],
+            "interval": scrapes,
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": each.expression,
+                    "eval_time": each.at,
+                    "exp_samples": [{"labels": labels, "value": value} for labels, value in each.samples.items()],
+                }
+                for each in expected
+            ],
         }
-        for each in expected
+        for series, expected in cases
     ]
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
-    test = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": evaluation,
-        "tests": [{"interval": scrapes, "input_series": inputs, "promql_expr_test": tests}],
-    }
+    test = {"rule_files": ["rules.yaml"], "evaluation_interval": evaluation, "tests": tests}
     (folder / "rules.yaml").write_text(json.dumps(rules))
     (folder / "test.yaml").write_text(json.dumps(test))
     done = subprocess.run(
@@ -78,26 +82,24 @@ class TimeLine:
     series: Series
     folder: Path
 
-    def assert_quiet_before(self) -> None:
-        told = self._contradiction(FIRING, FAULT, {})
-        assert told is None, told
-
-    def ever_fires(self, alert: str) -> bool:
-        seconds = FAULT + AFTER_SECONDS
-        firing = f'group(count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s]))'
-        return self._contradiction(firing, seconds, {}) is not None
-
-    def fires(self, alert: str, after_seconds: int) -> bool:
+    def assert_only_then_fires(self, alert: str, after_seconds: int) -> None:
+        """Nothing fires before the fault, and the alert does so many seconds after it."""
         firing = f'group(ALERTS{{alertname="{alert}", alertstate="firing"}})'
-        return self._contradiction(firing, FAULT + after_seconds, {"{}": 1}) is None
-
-    def _contradiction(self, expression: str, second: int, samples: Mapping[str, float]) -> str | None:
-        seconds = range(0, FAULT + AFTER_SECONDS + 1, SCRAPE_SECONDS)
-        return contradiction(
-            self.rules,
-            {name: written([at(second) for second in seconds]) for name, at in self.series.items()},
-            [Expected(expression=expression, at=f"{second}s", samples=samples)],
-            self.folder,
-            scrapes=f"{SCRAPE_SECONDS}s",
-            evaluation=self.rules["groups"][0]["interval"],
+        self._assert(
+            Expected(expression=FIRING, at=f"{FAULT}s", samples={}),
+            Expected(expression=firing, at=f"{FAULT + after_seconds}s", samples={"{}": 1}),
         )
+
+    def assert_never_fires(self, alert: str) -> None:
+        seconds = FAULT + AFTER_SECONDS
+        firing = f'count_over_time(ALERTS{{alertname="{alert}", alertstate="firing"}}[{seconds}s])'
+        self._assert(Expected(expression=firing, at=f"{seconds}s", samples={}))
+
+    def _assert(self, *expected: Expected) -> None:
+        seconds = range(0, FAULT + AFTER_SECONDS + 1, SCRAPE_SECONDS)
+        series = {name: written([at(second) for second in seconds]) for name, at in self.series.items()}
+        evaluation = self.rules["groups"][0]["interval"]
+        told = contradiction(
+            self.rules, self.folder, (series, expected), scrapes=f"{SCRAPE_SECONDS}s", evaluation=evaluation
+        )
+        assert told is None, told

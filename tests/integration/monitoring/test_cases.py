@@ -202,4 +202,4 @@ def test_exactly_the_right_alerts_fire_when(tmp_path: Path, case: str) -> None:
         samples={f"{{{each}}}": 1 for each in alerts},
     )
     rules = prometheus_rule(args)["spec"]
-    assert contradiction(rules, series, [firing], tmp_path, scrapes="1m", evaluation="1m") is None
+    assert contradiction(rules, tmp_path, (series, [firing])) is None

@@ -107,18 +107,15 @@ def line(series: Series, folder: Path) -> TimeLine:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_alert_is_there_in_time_after(tmp_path: Path, fault: str) -> None:
     different, alert, seconds = FAULTS[fault]
-    found = line(NORMAL | different, tmp_path)
-    found.assert_quiet_before()
-    assert found.fires(alert, seconds)
+    line(NORMAL | different, tmp_path).assert_only_then_fires(alert, seconds)
 
 
 def test_an_idle_card_is_not_a_frozen_one(tmp_path: Path) -> None:
     idle = measured("a", 14910, unattributed_mib=450)
     alone = {name: values for name, values in idle.items() if not name.startswith("gpu_pod_")}
-    found = line(steady({**BEATING, **alone, **allocatable(14000, "a")}), tmp_path)
-    assert not found.fires("GpuTelemetryFrozen", AFTER_SECONDS)
+    line(steady({**BEATING, **alone, **allocatable(14000, "a")}), tmp_path).assert_never_fires("GpuTelemetryFrozen")
 
 
 def test_a_restart_that_one_scrape_sees_is_no_missing_cap(tmp_path: Path) -> None:
     lost = {because(HELD, "no-cgroup"): before(None, 0, seconds=15)}
-    assert not line(NORMAL | lost, tmp_path).ever_fires("GpuCapMissing")
+    line(NORMAL | lost, tmp_path).assert_never_fires("GpuCapMissing")

@@ -54,4 +54,4 @@ def test_seats_count_once_and_use_counts_where_it_is(tmp_path: Path) -> None:
         for name, by in RECORDED.items()
     ]
     rules = prometheus_rule(ARGS)["spec"]
-    assert contradiction(rules, SERIES, expected, tmp_path, scrapes="1m", evaluation="1m") is None
+    assert contradiction(rules, tmp_path, (SERIES, expected)) is None

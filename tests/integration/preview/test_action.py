@@ -37,22 +37,19 @@ def run(action: Path, repository: Path, stack: str, before: str = "") -> Outcome
     return space.run("bash", str(action / "preview.sh"), cwd=repository)
 
 
-def test_a_stack_of_another_repository_is_judged_and_its_report_is_in_the_summary(action: Path, tmp_path: Path) -> None:
+def test_a_stack_of_another_repository_is_judged_and_the_seats_of_two_branches_are_drawn(
+    action: Path, tmp_path: Path
+) -> None:
     (tmp_path / "Pulumi.lab.yaml").write_text(EXAMPLE.read_text())
-    outcome = run(action, tmp_path, "lab")
+    (tmp_path / "base").mkdir()
+    before = EXAMPLE.read_text().replace("gpumem_mib: 4096", "gpumem_mib: 4000")
+    (tmp_path / "base" / "Pulumi.lab.yaml").write_text(before)
+    outcome = run(action, tmp_path, "lab", "base/Pulumi.lab.yaml")
     assert outcome.code == 0, outcome.text
     for file in ("step_summary", "output"):
         text = (tmp_path / file).read_text()
         assert "gpu: 20480 of 23040 MiB promised, 2560 free" in text
         assert "✅ gpu-tenancy accepts lab" in text
-
-
-def test_the_seats_of_two_branches_are_drawn_into_a_picture(action: Path, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.lab.yaml").write_text(EXAMPLE.read_text().replace("gpumem_mib: 4096", "gpumem_mib: 4000"))
-    (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "Pulumi.lab.yaml").write_text(EXAMPLE.read_text())
-    outcome = run(action, tmp_path, "lab", "base/Pulumi.lab.yaml")
-    assert outcome.code == 0, outcome.text
     assert "picture of the seats: build/preview/lab.html" in outcome.text
     (picture,) = (line for line in (tmp_path / "output").read_text().splitlines() if line.startswith("picture="))
     page = Path(picture.removeprefix("picture=")).read_text()
@@ -60,17 +57,14 @@ def test_the_seats_of_two_branches_are_drawn_into_a_picture(action: Path, tmp_pa
     assert ">4000 MiB in gpu</td>" in page
 
 
-def test_a_missing_picture_changes_no_verdict(action: Path, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.lab.yaml").write_text(EXAMPLE.read_text())
+def test_a_refused_stack_fails_the_step_with_its_reason_in_the_summary_also_without_a_picture(
+    action: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "Pulumi.lab.yaml").write_text(EXAMPLE.read_text().replace("gpumem_mib: 4096", "gpumem_mib: 8192"))
     outcome = run(action, tmp_path, "lab", "nowhere.yaml")
-    assert outcome.code == 0, outcome.text
+    assert outcome.code != 0
     assert f"no picture of the seats: {tmp_path}/nowhere.yaml: cannot be read" in outcome.text
     assert "picture=" not in (tmp_path / "output").read_text()
-
-
-def test_a_refused_stack_fails_the_step_with_its_reason_in_the_summary(action: Path, tmp_path: Path) -> None:
-    (tmp_path / "Pulumi.lab.yaml").write_text(EXAMPLE.read_text().replace("gpumem_mib: 4096", "gpumem_mib: 8192"))
-    assert run(action, tmp_path, "lab").code != 0
     assert "1536 over" in (tmp_path / "step_summary").read_text()
 
 

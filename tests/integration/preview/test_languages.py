@@ -14,7 +14,6 @@ import pulumi
 import pytest
 import yaml
 
-from gpu_tenancy.plugin.provider import Host
 from stacks.platform import pod_stanzas
 from stacks.settings import load_file
 from tests.support.deployed import import_platform
@@ -52,6 +51,14 @@ new SeatedDeployment("llm", { image: "docker.io/library/busybox:1.37.0", residen
 
 
 @dataclass(frozen=True)
+class Previewed:
+    """The text of a preview, and the planned inputs of each resource, without the providers."""
+
+    text: str
+    objects: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Installed:
     folder: Path
     schema_file: Path
@@ -62,15 +69,12 @@ class Installed:
         return found
 
 
-def beside_the_checkout(folder: Path) -> Workspace:
-    space = workspace(folder)
-    return replace(space, env={**space.env, "PYTHONPATH": str(Path(pulumi.__file__).parents[1])})
-
-
-@pytest.fixture
-def space(tmp_path: Path) -> Iterator[Workspace]:
-    yield beside_the_checkout(tmp_path)
-    home = f"HOME={tmp_path}".encode()
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    folder = tmp_path_factory.mktemp("space")
+    found = workspace(folder)
+    yield replace(found, env={**found.env, "PYTHONPATH": str(Path(pulumi.__file__).parents[1])})
+    home = f"HOME={folder}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if home in (process / "environ").read_bytes().split(b"\0"):
@@ -78,8 +82,8 @@ def space(tmp_path: Path) -> Iterator[Workspace]:
 
 
 @pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    clone, space = tmp_path_factory.mktemp("clone"), beside_the_checkout(tmp_path_factory.mktemp("space"))
+def plugin(space: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    clone = tmp_path_factory.mktemp("clone")
     for name in CLONED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -93,14 +97,6 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(clone / PLUGIN, schema)
 
 
-@pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """Returns the plugin of this checkout, which is not installed, with its schema. Compilers need nothing more."""
-    schema = tmp_path_factory.mktemp("described") / "schema.json"
-    schema.write_text(Host("0.1.0").schema)
-    return Installed(ROOT / PLUGIN, schema)
-
-
 def needs(host: str) -> None:
     if not list((TOOLCHAIN / "pulumi-home" / "plugins").glob(f"language-{host}-v*/pulumi-language-{host}")):
         pytest.skip(
@@ -108,8 +104,8 @@ def needs(host: str) -> None:
         )
 
 
-def example(space: Workspace, plugin: Installed, name: str) -> Path:
-    project = Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / name))
+def example(space: Workspace, plugin: Installed, name: str, called: str = "") -> Path:
+    project = Path(shutil.copytree(ROOT / "examples" / name, space.folder / "examples" / (called or name)))
     document = yaml.safe_load((project / "Pulumi.yaml").read_text())
     assert (ROOT / "examples" / name / document["packages"]["gputenancy"]).resolve() == ROOT / PLUGIN
     document["packages"]["gputenancy"] = str(plugin.folder)
@@ -126,17 +122,21 @@ def sdk(space: Workspace, plugin: Installed, language: str, into: Path) -> Path:
     return into / language
 
 
-def test_a_platform_and_an_application_in_yaml_pass_the_gate(space: Workspace, plugin: Installed) -> None:
+@pytest.fixture(scope="module")
+def in_yaml(space: Workspace, plugin: Installed) -> Previewed:
     needs("yaml")
-    outcome = space.preview(project=example(space, plugin, "yaml"), stack="dev")
-    assert outcome.code == 0, outcome.text
-    assert "judged by this ledger: ConfigMap gpu-tenancy-system/gpu-tenancy-ledger of this program" in outcome.text
-    assert "kubernetes:apps/v1:Deployment llm-deployment create" in outcome.text
+    return previewed(space, example(space, plugin, "yaml"))
+
+
+def test_a_platform_and_an_application_in_yaml_pass_the_gate(in_yaml: Previewed) -> None:
+    assert "judged by this ledger: ConfigMap gpu-tenancy-system/gpu-tenancy-ledger of this program" in in_yaml.text
+    assert "kubernetes:apps/v1:Deployment llm-deployment create" in in_yaml.text
+    assert len([urn for urn in in_yaml.objects if "kubernetes:" in urn]) > 10
 
 
 def test_settings_in_yaml_that_are_wrong_are_refused_in_the_settings_words(space: Workspace, plugin: Installed) -> None:
     needs("yaml")
-    project = example(space, plugin, "yaml")
+    project = example(space, plugin, "yaml", "wrong")
     file = project / "Pulumi.yaml"
     file.write_text(file.read_text().replace("gpumem_mib: 4096", "gpumem_mib: 0"))
     outcome = space.preview(project=project, stack="dev")
@@ -147,23 +147,25 @@ def test_settings_in_yaml_that_are_wrong_are_refused_in_the_settings_words(space
 
 
 def test_an_application_in_typescript_reads_its_seat_from_the_platforms_stack(
-    space: Workspace, plugin: Installed, ledger: Path
+    space: Workspace, typescript: Path, ledger: Path
 ) -> None:
-    project = typescript(space, plugin)
     prod = load_file(PROD)
     import_platform(space, {"residents": pod_stanzas(prod, prod.ledger())})
-    outcome = space.preview("--policy-pack-config", str(ledger), project=project, stack="dev")
+    outcome = space.preview("--policy-pack-config", str(ledger), project=typescript, stack="dev")
     assert outcome.code == 0, outcome.text
     assert "kubernetes:apps/v1:Deployment immich-ml-deployment create" in outcome.text
-    program = project / "index.ts"
-    program.write_text(program.read_text().replace("image:", "picture:"))
-    outcome = compiled(space, project, ".")
+    program = typescript / "index.ts"
+    text = program.read_text()
+    program.write_text(text.replace("image:", "picture:"))
+    outcome = compiled(space, typescript, ".")
+    program.write_text(text)
     assert outcome.code != 0
     assert "'picture' does not exist in type 'SeatedDeploymentArgs'" in outcome.text
 
 
+@pytest.fixture(scope="module")
 def typescript(space: Workspace, plugin: Installed) -> Path:
-    """Returns a copy of the example in TypeScript, with its SDK and packages."""
+    """A copy of the example in TypeScript, with its SDK and packages."""
     project = example(space, plugin, "typescript")
     written = sdk(space, plugin, "nodejs", space.folder / "sdk")
     (project / "sdks").mkdir()
@@ -215,8 +217,7 @@ def settings_of_the_example() -> Any:
     return document["resources"]["platform"]["properties"]["settings"]
 
 
-def objects(space: Workspace, project: Path) -> Mapping[str, Any]:
-    """Returns the planned inputs of each resource in a preview of the program, without the providers."""
+def previewed(space: Workspace, project: Path) -> Previewed:
     file = project / "Pulumi.yaml"
     document = yaml.safe_load(file.read_text())
     config = {"kubernetes:enableConfigMapMutable": True}
@@ -224,22 +225,34 @@ def objects(space: Workspace, project: Path) -> Mapping[str, Any]:
     outcome = space.preview("--save-plan", "plan.json", project=project, stack="dev", **GO)
     assert outcome.code == 0, outcome.text
     plans = json.loads((project / "plan.json").read_text())["resourcePlans"]
-    return {urn: plan["goal"]["inputDiff"] for urn, plan in plans.items() if "::pulumi:" not in urn}
+    planned = {urn: plan["goal"]["inputDiff"] for urn, plan in plans.items() if "::pulumi:" not in urn}
+    return Previewed(outcome.text, planned)
 
 
-def test_one_stack_in_four_languages_is_the_same_objects(space: Workspace, plugin: Installed) -> None:
-    needs("yaml")
-    settings = settings_of_the_example()
-    expected = objects(space, example(space, plugin, "yaml"))
-    assert len([urn for urn in expected if "kubernetes:" in urn]) > 10
-    assert objects(space, python(space, settings)) == expected
-    ts = typescript(space, plugin)
-    (ts / "index.ts").write_text(TYPESCRIPT % json.dumps(settings))
-    assert objects(space, ts) == expected
-    go = golang(space, plugin)
-    outcome = built(space, go)
+def test_the_same_stack_in_python_is_the_same_objects(space: Workspace, in_yaml: Previewed) -> None:
+    assert previewed(space, python(space, settings_of_the_example())).objects == in_yaml.objects
+
+
+def test_the_same_stack_in_typescript_is_the_same_objects(
+    space: Workspace, typescript: Path, in_yaml: Previewed
+) -> None:
+    project = Path(shutil.copytree(typescript, typescript.with_name("same"), symlinks=True))
+    (project / "index.ts").write_text(TYPESCRIPT % json.dumps(settings_of_the_example()))
+    assert previewed(space, project).objects == in_yaml.objects
+
+
+def test_the_same_stack_in_go_is_the_same_objects_and_a_misspelled_key_is_refused(
+    space: Workspace, plugin: Installed, in_yaml: Previewed
+) -> None:
+    project = golang(space, plugin)
+    outcome = built(space, project)
     assert outcome.code == 0, outcome.text
-    assert objects(space, go) == expected
+    assert previewed(space, project).objects == in_yaml.objects
+    program = project / "main.go"
+    program.write_text(program.read_text().replace("Memory_mib:", "Memory_mb:"))
+    outcome = built(space, project)
+    assert outcome.code != 0
+    assert "unknown field Memory_mb in struct literal of type gputenancy.PoolSpecArgs" in outcome.text
 
 
 def python(space: Workspace, settings: Any) -> Path:
@@ -249,14 +262,3 @@ def python(space: Workspace, settings: Any) -> Path:
     (project / "Pulumi.yaml").write_text(yaml.safe_dump({"runtime": runtime}))
     (project / "__main__.py").write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{PYTHON % repr(settings)}")
     return project
-
-
-def test_go_accepts_the_example_and_refuses_a_misspelled_key(space: Workspace, described: Installed) -> None:
-    project = golang(space, described)
-    outcome = built(space, project)
-    assert outcome.code == 0, outcome.text
-    program = project / "main.go"
-    program.write_text(program.read_text().replace("Memory_mib:", "Memory_mb:"))
-    outcome = built(space, project)
-    assert outcome.code != 0
-    assert "unknown field Memory_mb in struct literal of type gputenancy.PoolSpecArgs" in outcome.text

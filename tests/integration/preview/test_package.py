@@ -101,7 +101,6 @@ def test_kubectl_gpumem_starts_without_pulumi(installed: Environment, tmp_path: 
     "arguments",
     [
         "fit 4000 --stack stack.yaml --pool t4",
-        "fit 4000 --stack prod -o json",
         "advise --from seats.csv --stack prod",
     ],
 )

@@ -1,14 +1,11 @@
 """Tests `python -m stacks render` with Pulumi's real engine and its Kubernetes provider."""
 
-import re
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from components.base import zipapp
 from tenancy import quantity
 from tests.golden import render as golden
 from tests.support.paths import ROOT
@@ -36,19 +33,6 @@ def test_the_files_are_the_objects_of_the_program_and_kueues_chart(space: Worksp
     resources = yaml.safe_load_all((golden.FOLDER / "prod.objects.yaml").read_text())
     declared = [each["inputs"] for each in resources if "metadata" in each.get("inputs", {})]
     assert by_name(written) == by_name(declared)
-
-
-def test_with_an_image_that_has_the_code_no_file_has_code(space: Workspace, tmp_path: Path) -> None:
-    image, out = f"ghcr.io/example/gpu-tenancy-agents@sha256:{'0' * 64}", tmp_path / "out"
-    space.change(lambda stack: stack["cluster"].update(agent_image=image, agent_image_has_code=True))
-    outcome = rendered(space, out)
-    assert outcome.code == 0, outcome.text
-    assert "has no digest" not in outcome.text
-    written = [path.read_text() for path in out.glob("[0-9]-*/*.yaml")]
-    assert [each for each in written if "\nbinaryData:" in each] == []
-    started = Counter(path for each in written for path in re.findall(r"- (/opt/gpu-tenancy/\S+)", each))
-    assert {*started} == {each.image_path for each in (zipapp.build(), zipapp.build_for_nodes())}
-    assert started.total() == sum(each.count(f"image: {image}") for each in written)
 
 
 def test_a_stack_that_the_pack_refuses_is_not_written(space: Workspace, tmp_path: Path) -> None:
