@@ -1,11 +1,8 @@
-"""Computes the answers to kube-scheduler's filter and preempt requests from the cache.
-
-A preemption may read PodDisruptionBudgets from the API. All answers except that to a preemption need no I/O.
-"""
+"""Computes the answers to kube-scheduler's filter and preempt requests from the cache, without I/O."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.cache import Cache
@@ -19,12 +16,9 @@ from agents.extender.cache.pod_info import (
     PodState,
 )
 from agents.extender.cache.state import RESERVE_SECONDS
-from agents.extender.disruptions import BudgetsByNamespace, DisruptionBudgetReader, disruptions_of
 from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
-from agents.extender.preemption import UNLIMITED, Disruptions
 from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
 from agents.extender.report import held_event
-from agents.kube.client import ApiError
 from agents.kube.events import Event
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
@@ -89,7 +83,6 @@ class PlacementVerbs:
     holds: SeatHolds
     tell: Callable[[Event], None]
     clock: Clock
-    budgets: DisruptionBudgetReader
     requests: RequestCache = field(default_factory=RequestCache)
 
     def fits(self, query: FilterRequest, names: Names) -> FilterAnswer:
@@ -156,14 +149,6 @@ class PlacementVerbs:
         rest = on([node for node in query.nodes if node not in broken])
         return replace(rest, hopeless={**rest.hopeless, **broken})
 
-    def _unjudged(self, node: str, found: Unjudged) -> None:
-        """Reports a node on which the extender evicts no pod. Raises the error of the API server, after which
-        kube-scheduler retries the pod.
-        """
-        if isinstance(found.error, ApiError):
-            raise found.error
-        self.informers.problems.note("node", node, found.why)
-
     def _is_held(self, uid: str) -> bool:
         """Returns True if the extender delays the pod. The extender chooses no victims for a delayed pod."""
         last = self.requests.of(uid)
@@ -181,7 +166,7 @@ class PlacementVerbs:
             return dict(query.victims)
         if self._is_held(uid):
             return {}
-        preemption = _Preemption(self, uid, request, query.victims.keys())
+        preemption = _Preemption(self, uid, request)
         if preemption.is_under_way(query.victims):
             return {}
         chosen = {node: judged(partial(preemption.victims, node, given)) for node, given in query.victims.items()}
@@ -190,7 +175,7 @@ class PlacementVerbs:
             if isinstance(victims, Victims):
                 found[node] = victims
             elif isinstance(victims, Unjudged):
-                self._unjudged(node, victims)
+                self.informers.problems.note("node", node, victims.why)
         self.cache.renew(uid, {node for node, each in found.items() if each.uids}, self.clock.monotonic())
         return found
 
@@ -202,7 +187,6 @@ class _Preemption:
     verbs: PlacementVerbs
     uid: str
     request: CachedRequest
-    nodes: Collection[str]
 
     def victims(self, name: str, given: Victims) -> Victims | None:
         """Returns the victims on a node, or None if the node is not a candidate.
@@ -213,8 +197,6 @@ class _Preemption:
 
         If the node lacks only gpumem, the extender replaces kube-scheduler's victims by other victims. Victims that
         free enough memory of a device also free enough of the node's total gpumem.
-
-        Of several possible replacements, the one with the fewest violated PodDisruptionBudgets is chosen.
         """
         if given.uids and self._needed(name, given.uids) is not None:
             return given
@@ -224,23 +206,9 @@ class _Preemption:
         needed = self._needed(name, candidates)
         if needed is None or (given.uids and not needed):
             return None  # the pod fits now; kube-scheduler would report an error for an empty list
-        if not needed:
-            return Victims(())
-        disruptions = disruptions_of((pod for pod in node.pods.values() if pod.uid in candidates), self._budgets)
-        needed = self._needed(name, candidates, disruptions)
-        if not needed:
-            return None  # the pod fits since the extender first chose victims
         if given.uids and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
-            added = [uid for uid in needed if uid not in given.uids]
-            violations = given.pdb_violations + disruptions.after(given.uids).violations(added)
-            return Victims(node.by_priority({*given.uids, *added}), violations)
-        return Victims(needed, disruptions.violations(needed))
-
-    @cached_property
-    def _budgets(self) -> BudgetsByNamespace:
-        """Reads the PodDisruptionBudgets of all candidates at once. Raises ApiError."""
-        nodes = [self.verbs.cache.node(name) for name in self.nodes]
-        return self.verbs.budgets.read({pod.namespace for node in nodes for pod in self._lower(node) if pod.namespace})
+            needed = node.by_priority({*given.uids, *needed})
+        return Victims(needed, given.pdb_violations)
 
     def _lower(self, node: NodeInfo) -> list[PodInfo]:
         priority = self.request.entitlement.priority
@@ -255,9 +223,7 @@ class _Preemption:
         node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
         return node is not None and node not in given and self._needed(node, ()) == ()
 
-    def _needed(
-        self, node: str, candidates: Collection[str], disruptions: Disruptions = UNLIMITED
-    ) -> tuple[str, ...] | None:
+    def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
         request, now = self.request, self.verbs.clock.monotonic()
         return self.verbs.cache.victims(
             request.memory,
@@ -268,7 +234,6 @@ class _Preemption:
             entitlement=request.entitlement,
             seated=self._seated(node),
             server_now=self.verbs.informers.server_now,
-            disruptions=disruptions,
         )
 
     def _seated(self, name: str) -> Collection[str]:

@@ -17,7 +17,6 @@ from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import ReadingRefresher
 from agents.extender.cache.pod_info import PodInfo
-from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
 from agents.extender.hold import SeatHolds
@@ -34,7 +33,6 @@ from agents.kube.transport import Https
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
 from agents.runtime.http_server import Server
-from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.runtime.settings import PORT, read, text, variable, whole
 from agents.telemetry import client
@@ -161,14 +159,12 @@ class Extender:
             recorder=Recorder(api=api(), controller=SCHEDULER, instance=settings.pod_name), clock=clock, log=log
         )
         holds = SeatHolds(seconds=settings.hold_seconds, led_since=lambda: self._leadership.since, clock=clock)
-        budgets = DisruptionBudgetReader(api=connect(TIMEOUT_SECONDS, 2), clock=clock, problems=ItemProblems(log=log))
         placing = PlacementVerbs(
             informers=self.informers,
             cache=cache,
             holds=holds,
             tell=self._events.put,
             clock=clock,
-            budgets=budgets,
         )
         self.binder = Binder(
             connections=ClientPool(hasty, clock),

@@ -84,7 +84,6 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
             PolicyRule("", ("nodes",), ("list", "watch")),
             PolicyRule("", ("pods",), ("get", "list", "watch")),
             PolicyRule("", ("pods/binding",), ("create",)),
-            PolicyRule("policy", ("poddisruptionbudgets",), ("list",)),
             events_rule(),
             PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "watch")),
             PolicyRule(

@@ -129,7 +129,6 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             *(Grant("", resource, verb) for resource in ("pods", "nodes") for verb in ("list", "watch")),
             Grant("", "pods", "get"),
             Grant("", "pods/binding", "create"),
-            Grant("policy", "poddisruptionbudgets", "list"),
             _EVENTS,
             *(Grant(_DEVICES, "resourceslices", verb) for verb in ("list", "watch")),
             Grant(_DEVICES, "resourceclaims", "patch", named=True),

@@ -233,7 +233,7 @@ class FakeCluster:
             return 200, self.page([node for node in self.nodes.values() if _selected(node, query)], query)
         if path.endswith("/pods"):
             return 200, self.page(self.select(query), query)
-        if path.endswith(("/resourceslices", "/resourceclaims", "/configmaps", "/poddisruptionbudgets")):
+        if path.endswith(("/resourceslices", "/resourceclaims", "/configmaps")):
             found = [found for where, found in self.objects.items() if where.startswith(f"{path}/")]
             return 200, self.page([each for each in found if _selected(each, query)], query)
         found = self.nodes.get(path.removeprefix("/api/v1/nodes/")) or self.objects.get(path)

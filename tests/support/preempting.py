@@ -6,13 +6,10 @@ from typing import Any
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.hold import SeatHolds
 from agents.extender.protocol import PreemptRequest, Victims
 from agents.kube.pods import Pod
-from agents.runtime.clock import Clock
-from agents.runtime.items import ItemProblems
 from tests.support.devices import bound, inventory
 from tests.support.fake_cluster import NAMES, SYSTEM, Served
 
@@ -27,13 +24,7 @@ def verbs_of(served: Served) -> PlacementVerbs:
     informers = Informers(api=served.api(), cache=cache, ledger_namespace=SYSTEM, clock=clock, log=served.log())
     cache.update_node(devices(8000, 8000))
     holds = SeatHolds(seconds=60, led_since=lambda: 0.0, clock=clock)
-    return PlacementVerbs(
-        informers=informers, cache=cache, holds=holds, tell=lambda _: None, clock=clock, budgets=reader(served, clock)
-    )
-
-
-def reader(served: Served, clock: Clock) -> DisruptionBudgetReader:
-    return DisruptionBudgetReader(api=served.api(clock=clock), clock=clock, problems=ItemProblems(log=served.log()))
+    return PlacementVerbs(informers=informers, cache=cache, holds=holds, tell=lambda _: None, clock=clock)
 
 
 def pod(mib: int | str, count: int = 1, priority: int = 0) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from agents.extender.cache.node_info import NodeInfo, Shortage, shortages_on
 from agents.extender.cache.pod_info import NO_SEAT, Entitlement, PodInfo, PodState
 from agents.extender.cache.seats import OwnSeats
 from agents.extender.cache.state import NOWHERE, RESERVE_SECONDS, CacheState
-from agents.extender.preemption import UNLIMITED, Disruptions
 from tenancy.devices.allocate import MemoryRequest
 
 
@@ -128,7 +127,6 @@ class Cache(CacheState):
         entitlement: Entitlement = NO_SEAT,
         seated: Collection[str] = (),
         server_now: datetime | None = None,
-        disruptions: Disruptions = UNLIMITED,
     ) -> tuple[str, ...] | None:
         """Returns the candidates to evict from the node so that the request fits. The highest priority comes first.
 
@@ -150,7 +148,6 @@ class Cache(CacheState):
                 server_now,
                 measured=not left.seats(entitlement),
                 returning=returning,
-                disruptions=disruptions,
             )
 
     def _own(self, uid: str, request: MemoryRequest, entitlement: Entitlement) -> OwnSeats:

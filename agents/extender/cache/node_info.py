@@ -17,7 +17,7 @@ from agents.extender.cache.pod_info import (
     PodWithoutGpu,
     UnreadablePod,
 )
-from agents.extender.preemption import UNLIMITED, Disruptions, PotentialVictim, Room, fewest_victims
+from agents.extender.preemption import PotentialVictim, Room, lowest_victims
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
 from tenancy.devices.recycle import overshoot_mib
@@ -318,7 +318,6 @@ class NodeInfo:
         *,
         measured: bool,
         returning: Collection[str] = (),
-        disruptions: Disruptions = UNLIMITED,
     ) -> tuple[str, ...] | None:
         """Returns the candidates to evict so that the request fits. The highest priority comes first.
 
@@ -346,7 +345,7 @@ class NodeInfo:
                 potential.append(
                     PotentialVictim(uid=pod.uid, priority=pod.priority, mib=mib, used_mib=used, seated=seat)
                 )
-        return fewest_victims(request, free, potential, disruptions)
+        return lowest_victims(request, free, potential)
 
     def by_priority(self, uids: Iterable[str]) -> tuple[str, ...]:
         """Returns these pods in kube-scheduler's order of victims, with the highest priority first."""

@@ -4,8 +4,7 @@ The Binding writes the pod's devices into annotations of the Pod (bind.py). This
 Pods.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
@@ -50,7 +49,6 @@ class PodInfo:
     expires_at: float | None = None
     accepted_at: float | None = None
     due: datetime | None = None
-    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     seat: str = ""
 
     @property
@@ -216,7 +214,6 @@ def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nominatio
         uuids=_distinct(pod.uuids(names), request),
         priority=pod.priority,
         due=pod.due,
-        labels=pod.labels,
         seat=pod.seat_label(names),
     )
 

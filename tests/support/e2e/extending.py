@@ -101,7 +101,6 @@ class Bench:
         devices: int = 1,
         node: str | None = None,
         finalizers: Sequence[str] = (),
-        labels: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> None:
         limits = {NAMES.gpumem: str(mib * devices)} | ({NAMES.gpu_count: str(devices)} if devices > 1 else {})
@@ -110,17 +109,10 @@ class Bench:
         body = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "finalizers": list(finalizers), "labels": dict(labels or {})},
+            "metadata": {"name": name, "finalizers": list(finalizers)},
             "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container], **selector, **spec},
         }
         self.cluster.api.create(f"/api/v1/namespaces/{TENANT}/pods", body)
-
-    def protect(self, name: str, labels: Mapping[str, str]) -> None:
-        body = {"metadata": {"name": name}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": dict(labels)}}}
-        self.cluster.api.create(f"/apis/policy/v1/namespaces/{TENANT}/poddisruptionbudgets", body)
-
-    def unprotect(self, name: str) -> None:
-        self.cluster.api.request("DELETE", f"/apis/policy/v1/namespaces/{TENANT}/poddisruptionbudgets/{name}")
 
     def create_all(self, requests: Mapping[str, int], **spec: Any) -> None:
         with ThreadPoolExecutor(8) as threads:

@@ -20,7 +20,6 @@ from agents.exporter.registry import Registry, RegistryInformer
 from agents.extender.bind import Binder, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
-from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, VerbHandler
 from agents.extender.hold import SeatHolds
@@ -31,7 +30,6 @@ from agents.guard.follow import AdjustmentRule, PodWatcher
 from agents.guard.main import ProcessGuard
 from agents.guard.oom_score_adj import AdjOutcome
 from agents.kube.client import Api, Object
-from agents.kube.disruption_budgets import disruption_budgets_of
 from agents.kube.nodes import NODES
 from agents.kube.paths import ApiPath
 from agents.kube.pods import PODS, pods_of
@@ -42,7 +40,6 @@ from agents.reconcile.main import Reconciler
 from agents.reconcile.main import Settings as ReconcileSettings
 from agents.runtime.clock import Clock
 from agents.runtime.http_message import HttpRequest
-from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.telemetry.client import Scraper
 from agents.watchdog.main import Settings as WatchdogSettings
@@ -455,8 +452,6 @@ def extender(odd: bool) -> tuple[Any, list[str]]:
         each["metadata"]["annotations"] = {NAMES.device_uuid: f"GPU-{index}", NAMES.device_index: str(index)}
         each["spec"]["priority"] = -index
     api.lists[SLICES] = [resource_slice(NODE)]
-    budget = {"metadata": {"namespace": "immich", "name": "b"}, "spec": {"selector": {"matchLabels": {"a": "b"}}}}
-    api.lists[disruption_budgets_of("immich")] = [budget]
     if odd:
         api.lists[NODES].append(node(OTHER_NODE))
         api.odd[PODS] = odd_pods(OTHER_NODE, 3000)
@@ -500,7 +495,6 @@ def handlers(bench: Bench) -> tuple[VerbHandler, Informers]:
     placing = PlacementVerbs(
         informers=informers, cache=cache, holds=SeatHolds(seconds=60, led_since=lambda: 0.0, clock=clock),
         tell=lambda event: None, clock=clock,
-        budgets=DisruptionBudgetReader(api=api, clock=clock, problems=ItemProblems(log=log)),
     )  # fmt: skip
     binder = Binder(
         connections=ClientPool(lambda: api, clock), cache=cache, requests=placing.requests, ledger=lambda: LEDGER,

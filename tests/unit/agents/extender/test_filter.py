@@ -21,7 +21,7 @@ from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support.devices import bound, pod_object
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
-from tests.support.preempting import devices, hold, pod, reader, verbs_of, victims
+from tests.support.preempting import devices, hold, pod, verbs_of, victims
 
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 
@@ -171,7 +171,6 @@ class Seated:
         self.verbs = PlacementVerbs(
             informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append,
             holds=SeatHolds(seconds=seconds, led_since=lambda: led_since, clock=clock),
-            budgets=reader(served, clock),
         )  # fmt: skip
         hold(self.verbs, "runaway", 2000, 0)
         self.cache.update_pod(PodWithoutGpu(uid="guest", node="a", cpu_milli=0))

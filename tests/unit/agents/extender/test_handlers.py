@@ -10,7 +10,6 @@ from agents.extender.bind import Binder, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.disruptions import DisruptionBudgetReader
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
 from agents.extender.hold import SeatHolds
@@ -19,7 +18,6 @@ from agents.extender.pending import PendingPods
 from agents.kube.events import Event
 from agents.runtime import exposition
 from agents.runtime.http_message import HttpRequest
-from agents.runtime.items import ItemProblems
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
@@ -48,7 +46,6 @@ class Handlers:
         self.holds = SeatHolds(seconds=60, led_since=lambda: self.led.since, clock=clock)
         placing = PlacementVerbs(
             informers=self.informers, cache=self.cache, holds=self.holds, tell=self.events.append, clock=clock,
-            budgets=DisruptionBudgetReader(api=served.api(), clock=clock, problems=ItemProblems(log=log)),
         )  # fmt: skip
         binder = Binder(
             connections=ClientPool(served.api, clock), cache=self.cache, requests=placing.requests,
