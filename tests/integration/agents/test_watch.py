@@ -1,6 +1,7 @@
 """Tests watches over real TLS with chunked responses. tests/unit/agents/kube tests watches without connections."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_an_event_beyond_the_bound_is_refused(served: ServedOverTls, monkeypatch
 def test_a_watch_ends_at_its_limit_though_the_server_goes_on(
     served: ServedOverTls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch.math, "ceil", lambda seconds: 3600)
+    monkeypatch.setattr(watch, "math", SimpleNamespace(ceil=lambda seconds: 3600))
     with watched(served, seconds=0.3) as events:
         assert list(events) == []
 
