@@ -12,14 +12,12 @@ def test_every_rule_has_an_example() -> None:
     assert [rule.id for rule in RULES if not rule.examples] == []
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_example_breaks_its_rule_and_no_other_and_what_it_says_to_write_passes(case: Case) -> None:
     assert graphs.rules_of(case.said()) == {case.rule}
     assert case.said_of_the_right_one() == []
 
 
-@pytest.mark.no_cover
 def test_the_page_is_what_the_rules_say() -> None:
     assert gate.PAGE.read_text() == gate.page(), "run make golden, and review the diff"
 
