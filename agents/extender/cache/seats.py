@@ -23,7 +23,9 @@ class KeptSeats:
         self._ledger: Ledger | None = None
         self._pools: dict[str, Pool] = {}
         self._seats: dict[str, dict[str, list[Seat]]] = {}
+        self._sizes: dict[tuple[str, str], Counter[Shape]] = {}
         self._present: dict[tuple[str, str], Counter[Shape]] = defaultdict(Counter)
+        self._of_tenant: dict[tuple[str, str], Counter[Shape]] = {}  # the absent seats, where they were counted
         self._named: Counter[Seat] = Counter()  # the replicas with a pod that has a seat label
         self._of_node: dict[str, str] = {}  # the pool of each known node
         self._free: dict[str, dict[str, Mapping[int, int]]] = {}
@@ -34,10 +36,11 @@ class KeptSeats:
         """Sets the seats. `rebuild` must follow."""
         self._ledger = ledger
         self._pools = {pool.name: pool for pool in ledger.shared_pools}
-        self._seats = {}
+        self._seats, self._sizes = {}, {}
         for each in ledger.seats:
             if each.pool in self._pools and each.gpumem_mib > 0 and each.replicas > 0:
                 self._seats.setdefault(each.pool, {}).setdefault(each.tenant, []).append(each)
+                self._sizes.setdefault((each.pool, each.tenant), Counter())[_size(each)] += each.replicas
 
     def kept(self, node: str) -> Mapping[int, int]:
         """Returns the MiB of each device of a node that are kept for absent seats."""
@@ -47,6 +50,7 @@ class KeptSeats:
     def rebuild(self, nodes: Mapping[str, NodeInfo]) -> None:
         """Counts all pods again, and finds devices for the absent seats of all pools."""
         self._present.clear()
+        self._of_tenant.clear()
         self._named.clear()
         self._of_node = {name: pool for name, node in nodes.items() if (pool := _pool(node)) is not None}
         for name, pool in self._of_node.items():
@@ -90,11 +94,12 @@ class KeptSeats:
         for pool, tenants in self._seats.items():
             if tenant not in tenants:
                 continue
-            pods = self._present[pool, tenant]
+            pods, absent = self._present[pool, tenant], self._absent_of(pool, tenant)
             if reserved is not None and self._of_node.get(reserved.node) == pool:
                 pods = pods - self._taken(pool, reserved).counted
+                absent = absent_seats(self._sizes[pool, tenant], pods)
             taken = taken_seats(request, self._seat_named(pool, tenant, entitlement.seat))
-            lost = self._without(pool, tenant, pods) - self._without(pool, tenant, pods + taken.counted)
+            lost = absent - absent_seats(self._sizes[pool, tenant], pods + taken.counted)
             if len(lost) == 1:
                 ((shape, seats),) = lost.items()
                 found[pool] = OwnSeat(shape, seats)
@@ -145,7 +150,7 @@ class KeptSeats:
         taken, pods = self._taken(pool, pod), self._present[pool, tenant]
         if pool in own and own[pool].shape == taken.shape:
             return False
-        return self._without(pool, tenant, pods - taken.counted) != self._without(pool, tenant, pods)
+        return absent_seats(self._sizes[pool, tenant], pods - taken.counted) != self._absent_of(pool, tenant)
 
     def unplaced(self) -> Iterator[tuple[str, tuple[Seat, ...], int]]:
         """Yields each pool in which absent seats fit on no device, with these seats and the number of them that do not
@@ -154,7 +159,7 @@ class KeptSeats:
         """
         for pool, seating in self._seatings.items():
             for shape, count in seating.unplaced.items():
-                tenants = [t for t in self._seats[pool] if self._without(pool, t, self._present[pool, t])[shape]]
+                tenants = [tenant for tenant in self._seats[pool] if self._absent_of(pool, tenant)[shape]]
                 seats = [each for tenant in tenants for each in self._seats[pool][tenant] if _size(each) == shape]
                 yield pool, tuple(each for each in seats if self._named[each] < each.replicas), count
 
@@ -171,21 +176,21 @@ class KeptSeats:
     def _add(self, pool: str, pod: PodInfo, count: int) -> None:
         taken, named = self._taken(pool, pod), self._seat_named(pool, pod.namespace, pod.seat)
         self._present[pool, pod.namespace][taken.shape] += count * taken.seats
+        self._of_tenant.pop((pool, pod.namespace), None)
         if named is not None and _size(named) == taken.shape:
             self._named[named] += count * taken.seats
 
-    def _without(self, pool: str, tenant: str, pods: Mapping[Shape, int]) -> Counter[Shape]:
-        """Returns the seats of the tenant that are absent beside these pods."""
-        sizes: Counter[Shape] = Counter()
-        for each in self._seats[pool][tenant]:
-            sizes[_size(each)] += each.replicas
-        return absent_seats(sizes, pods)
+    def _absent_of(self, pool: str, tenant: str) -> Counter[Shape]:
+        key = pool, tenant
+        if key not in self._of_tenant:
+            self._of_tenant[key] = absent_seats(self._sizes[key], self._present[key])
+        return self._of_tenant[key]
 
     def _count(self, pool: str) -> Counter[Shape]:
         """Returns the absent seats of all tenants in the pool."""
         found: Counter[Shape] = Counter()
         for tenant in self._seats[pool]:
-            found.update(self._without(pool, tenant, self._present[pool, tenant]))
+            found.update(self._absent_of(pool, tenant))
         return found
 
     def _seat(self, pool: str) -> Iterable[str]:
