@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -30,6 +31,7 @@ _WITHOUT = {"site-packages", "test", "tests", "idlelib", "ensurepip", "turtledem
 _MODULES = (".py", ".so", f".{sys.implementation.cache_tag}.pyc")
 _TIME_ZONES = Path("/usr/share/zoneinfo")
 _PREFIX = Path("usr/local")
+_OPENSSL = Path("/usr/bin/openssl")  # which the pods of the last release need, as in every image of Python
 _SCHEDULER = "kube-scheduler"
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _TYPE = "application/vnd.oci.image"
@@ -137,10 +139,28 @@ def _python_layer(more: Mapping[str, bytes]) -> bytes:
             _add(tar, name, file.read_bytes(), modified=int(file.stat().st_mtime))
         for file in sorted(path for path in _TIME_ZONES.rglob("*") if path.is_file()):
             _add(tar, str(file).removeprefix("/"), file.read_bytes())
-        binaries = [python, *(file for file in modules if file.suffix == ".so")]
+        openssl, settings = _openssl()
+        _add(tar, str(_OPENSSL).removeprefix("/"), openssl.read_bytes(), executable=True)
+        _add(tar, str(_openssl_settings(openssl)).removeprefix("/"), settings.read_bytes())
+        binaries = [python, openssl, *(file for file in modules if file.suffix == ".so")]
         for file in sorted(_shared_libraries(binaries)):
             _add(tar, str(file).removeprefix("/"), file.read_bytes(), executable=True)
     return content.getvalue()
+
+
+def _openssl() -> tuple[Path, Path]:
+    """Returns the program openssl and its configuration file. The installer may have unpacked both."""
+    program = Path(os.path.realpath(shutil.which("openssl") or _OPENSSL))
+    unpacked = program.parent / "usr" / "bin" / "openssl"
+    if unpacked.exists():
+        return unpacked, program.parent / "etc" / "ssl" / "openssl.cnf"
+    return program, _openssl_settings(program)
+
+
+def _openssl_settings(openssl: Path) -> Path:
+    """Returns the path where the program looks for its configuration."""
+    said = subprocess.run([openssl, "version", "-d"], capture_output=True, text=True, check=True).stdout
+    return Path(said.split('"')[1]) / "openssl.cnf"
 
 
 def _modules(library: Path) -> Iterator[Path]:
