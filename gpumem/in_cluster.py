@@ -1,6 +1,7 @@
 """Reads the API with the account of a pod, for reports in the cluster."""
 
 import threading
+from collections import ChainMap
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -37,5 +38,6 @@ class InCluster:
         yield from found
 
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
-        address = next(known[namespace, pod] for known in self._addresses.values() if (namespace, pod) in known)
+        # Another thread may read a further list meanwhile, so this one looks at a copy.
+        address = ChainMap(*[*self._addresses.values()])[namespace, pod]
         return fetch(f"http://{f'[{address}]' if ':' in address else address}:{port}{path}")

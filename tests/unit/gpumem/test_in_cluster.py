@@ -15,11 +15,9 @@ class Lists:
     def __init__(self) -> None:
         self.readings = 0
 
-    def items(self, path: object, **_: str) -> Iterator[dict[str, Any]]:
+    def items(self, _: object, **__: str) -> Iterator[dict[str, Any]]:
         self.readings += 1
-        names = [f"{path}-{self.readings}".strip("/").replace("/", "-")]
-        for name in names:
-            yield {"metadata": {"namespace": "batch", "name": name}, "status": {"podIP": "fd00::1"}}
+        yield {"metadata": {"namespace": "batch", "name": f"pod-{self.readings}"}, "status": {"podIP": "fd00::1"}}
 
 
 def test_pods_that_are_gone_are_forgotten_and_those_of_every_list_are_reached(monkeypatch: pytest.MonkeyPatch) -> None:
