@@ -113,4 +113,4 @@ def _own_ancestors(raw: Mapping[str, Any]) -> Iterator[str]:
             way.append(parent)
         if parent == cohort == min(way):
             where = key("queues", "cohorts", cohort, "parent_name")
-            yield f"{where}: leads back to the cohort itself ({' > '.join([*way, cohort])}); end it"
+            yield f"{where}: leads back to the cohort itself ({' > '.join([*way, cohort])}); remove it"

@@ -53,11 +53,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "a cohort that is its own parent": (
         put("queues cohorts", {"lab": {"parent_name": "lab"}}),
-        "queues.cohorts.lab.parent_name: leads back to the cohort itself (lab > lab); end it",
+        "queues.cohorts.lab.parent_name: leads back to the cohort itself (lab > lab); remove it",
     ),
     "cohorts in a circle below which another one hangs": (
         put("queues cohorts", {"c": {"parent_name": "b"}, "b": {"parent_name": "a"}, "a": {"parent_name": "b"}}),
-        "queues.cohorts.a.parent_name: leads back to the cohort itself (a > b > a); end it",
+        "queues.cohorts.a.parent_name: leads back to the cohort itself (a > b > a); remove it",
     ),
     "a seat in a pool of whole devices": (
         put("residents frigate pool", "batch"),
