@@ -46,6 +46,11 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("residents frigate devices_per_pod", 0, "must be at least 1 (got 0)"),
     ("priorities gpu-workload value", 2_000_000_000, "must be at most 1000000000 (got 2000000000)"),
     (f"{QUOTAS} gpu-any nvidia.com/gpu nominal", -1, "must be at least 0 (got -1)"),
+    (
+        f"{QUOTAS} gpu-any nvidia.com/gpu nominal",
+        "0.0001",
+        "must have no digits below a thousandth (got 0.0001)",
+    ),
     # Wrong types.
     ("residents", ["frigate"], "must be a map of keys (got a list)"),
     ("pools t4", "16 GiB", "must be a map of keys (got '16 GiB')"),
