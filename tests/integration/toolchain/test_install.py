@@ -6,8 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ BUILT = ["pulumi-language-python", "pulumi", "pulumi-resource-kubernetes"]
 @dataclass(frozen=True)
 class Machine:
     folder: Path
+    held: list[int] = field(default_factory=list)
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -73,12 +74,16 @@ class Machine:
         os.mkfifo(self.folder / "go-on")
 
     def build_started(self) -> int:
-        return int((self.folder / "started").read_text())
+        """The shell that builds, once it waits in `cat`: a shell that is about to start a program forgets a SIGINT."""
+        build = int((self.folder / "started").read_text())
+        # A FIFO without a reader refuses this. While it is open, `cat` waits.
+        self.held.append(eventually(lambda: os.open(self.folder / "go-on", os.O_WRONLY | os.O_NONBLOCK)))
+        return build
 
     def let_go(self) -> None:
-        with (self.folder / "go-on").open("w"):
-            (self.folder / "started").unlink()
-            (self.folder / "go-on").unlink()
+        (self.folder / "started").unlink()
+        (self.folder / "go-on").unlink()
+        os.close(self.held.pop())
 
 
 FAKE_GO = r"""
@@ -105,10 +110,13 @@ touch "$folder/bin/python"
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> Iterator[Machine]:
     script(tmp_path / "bin" / "go", FAKE_GO.replace("@folder", str(tmp_path)))
     system_programs(tmp_path / "system")
-    return Machine(tmp_path)
+    machine = Machine(tmp_path)
+    yield machine
+    for descriptor in machine.held:
+        os.close(descriptor)
 
 
 @pytest.fixture
