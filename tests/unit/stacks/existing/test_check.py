@@ -22,6 +22,7 @@ CLASS = {
 }
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NAMESPACES = "/api/v1/namespaces"
+NOT_GONE = "namespace kueue-system has 1 PersistentVolumeClaim (data) of somebody else; move or delete them first"
 QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
@@ -89,6 +90,32 @@ def test_create_namespace_false_does_not_delete_a_namespace_that_had_delete_true
         },
     )
     assert "Namespace immich: was made by this stack, which would delete it; write neither create_namespace" in lines[0]
+
+
+@pytest.mark.parametrize(
+    "steps", [("create-replacement", "replace", "delete-replaced"), ("delete-replaced", "replace")]
+)
+def test_another_name_takes_over_no_namespace_and_says_what_it_deletes(steps: tuple[str, ...]) -> None:
+    old, new = (namespace(name, annotations=OURS) for name in ("kueue-system", "queueing"))
+    states = {"old": {"inputs": old}, "new": {"inputs": new}}
+    of = {"create-replacement": ("new", "old"), "replace": ("old", "new"), "delete-replaced": ("old",)}
+    at = urn("Namespace", "kueue-namespace")
+    found = verdict(
+        *(step(op, at, **{side: states[side] for side in of[op]}) for op in steps),
+        namespaces=[old, namespace("queueing", labels={"owner": "somebody"})],
+        **{
+            "/api/v1/namespaces/kueue-system/persistentvolumeclaims": [{"metadata": {"name": "data"}}],
+            "/api/v1/namespaces/kueue-system/pods": [],
+        },
+    )
+    assert [line.partition(":")[0] for line in found.problems] == ["Namespace queueing", NOT_GONE]
+    assert found.notes == ("deletes namespace kueue-system with 1 PersistentVolumeClaim (data), no running pods",)
+
+
+def test_a_replacement_under_the_same_name_is_neither_a_creation_nor_a_deletion() -> None:
+    old = {**CLASS, "value": 4}
+    replaced = step("replace", urn("PriorityClass", "x"), old={"inputs": old}, new={"inputs": CLASS})
+    assert verdict(replaced, classes=[old]) == Verdict()
 
 
 def test_a_namespace_of_another_stack_is_refused() -> None:
