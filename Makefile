@@ -95,9 +95,8 @@ lint:
 	@$(PYTHON) -m mypy
 	@.toolchain/bin/actionlint
 
-bench: toolchain ## Measure previews, the policy pack, stranded seats, and on real API servers admission, bursts and the gate
-	@$(PYTHON) -m tests.benchmarks $(value ARGS) && $(PYTHON) -m tests.benchmarks.stranding
-	@$(INSTALL) cluster certificates && for each in admission bursts gate; do $(PYTHON) -m tests.benchmarks.$$each || exit; done
+bench: toolchain ## Measure previews and the policy pack
+	@$(PYTHON) -m tests.benchmarks $(value ARGS)
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$(STACK)" $(if $(FROM),--from "$(FROM)") $(if $(DAYS),--days $(DAYS))
