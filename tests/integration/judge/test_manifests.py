@@ -1,8 +1,11 @@
-"""Tests that the schemas of Kubernetes and Kueue accept every manifest of prod."""
+"""Tests that the schemas of Kubernetes, Kueue and the kinds that Kueue queues accept the manifests of prod and of the
+examples.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -18,6 +21,8 @@ from tests.support.paths import ROOT
 
 KUBERNETES = "1.36"
 CRDS = ROOT / ".toolchain" / "charts" / "kueue" / "templates" / "crd"
+FRAMEWORKS = ROOT / ".toolchain" / "frameworks"
+WORK = sorted((ROOT / "examples" / "kueue-demo" / "work").glob("*.yaml"))
 # The toolchain does not contain the CRDs of the Prometheus Operator.
 JUDGED_ELSEWHERE = {"monitoring.coreos.com/v1", "monitoring.coreos.com/v1alpha1"}
 
@@ -38,11 +43,23 @@ def kueue_schema(kind: str, version: str) -> dict[str, Any]:
         crd = yaml.load("\n".join(line for line in text.splitlines() if "{{" not in line), yaml.CSafeLoader)
         if crd["spec"]["names"]["kind"] != kind:
             continue
-        served = next(v for v in crd["spec"]["versions"] if v["name"] == version)
-        schema: dict[str, Any] = closed(served["schema"]["openAPIV3Schema"])
-        schema["properties"]["metadata"] = {"type": "object"}
-        return schema
+        return schema_of(crd, version)
     raise LookupError(f"Kueue's chart has no CRD for {kind}")
+
+
+@cache
+def frameworks() -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    """Maps the group and the kind to the CRD of each kind of another project that Kueue queues."""
+    found = [each for file in FRAMEWORKS.glob("*/*.yaml") for each in yaml.load_all(file.read_text(), yaml.CSafeLoader)]
+    crds = [each for each in found if each and each["kind"] == "CustomResourceDefinition"]
+    return {(crd["spec"]["group"], crd["spec"]["names"]["kind"]): crd for crd in crds}
+
+
+def schema_of(crd: Mapping[str, Any], version: str) -> dict[str, Any]:
+    served = next(v for v in crd["spec"]["versions"] if v["name"] == version)
+    schema: dict[str, Any] = closed(served["schema"]["openAPIV3Schema"])
+    schema["properties"]["metadata"] = {"type": "object"}
+    return schema
 
 
 def closed(schema: Any) -> Any:
@@ -51,7 +68,8 @@ def closed(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     result = {key: closed(value) for key, value in schema.items()}
-    if isinstance(schema.get("properties"), dict) and schema.get("type") == "object" and "apiVersion" not in schema:
+    has_fields = isinstance(schema.get("properties"), dict) and schema.get("type") == "object"
+    if has_fields and "apiVersion" not in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
         result.setdefault("additionalProperties", False)
     if schema.get("x-kubernetes-int-or-string"):
         result.pop("type", None)
@@ -59,9 +77,11 @@ def closed(schema: Any) -> Any:
 
 
 def judge(manifest: Mapping[str, Any]) -> None:
-    if manifest["apiVersion"].startswith("kueue.x-k8s.io/"):
-        schema = kueue_schema(manifest["kind"], manifest["apiVersion"].partition("/")[2])
-        jsonschema.Draft202012Validator(schema).validate(dict(manifest))
+    group, _, version = manifest["apiVersion"].rpartition("/")
+    if group == "kueue.x-k8s.io":
+        jsonschema.Draft202012Validator(kueue_schema(manifest["kind"], version)).validate(dict(manifest))
+    elif crd := frameworks().get((group, manifest["kind"])):
+        jsonschema.Draft202012Validator(schema_of(crd, version)).validate(dict(manifest))
     else:
         judged = kubernetes_validate.validate(dict(manifest), KUBERNETES, strict=True)
         assert judged == KUBERNETES
@@ -74,6 +94,13 @@ def test_every_manifest_of_prod_passes_its_judge(prod: Graph, monkeypatch: pytes
     assert len(manifests) > 60
     refused = dict(refusals(manifests))
     assert refused == {}
+
+
+@pytest.mark.parametrize("file", WORK, ids=lambda file: file.stem)
+def test_every_field_of_an_example_of_queued_work_is_known(file: Path) -> None:
+    if not FRAMEWORKS.is_dir():
+        pytest.skip("the kinds of other projects are not there: `make integration` takes them out of Go modules")
+    assert dict(refusals([*yaml.safe_load_all(file.read_text())])) == {}
 
 
 def refusals(manifests: list[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
