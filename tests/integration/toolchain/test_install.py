@@ -80,11 +80,6 @@ class Machine:
         self.held.append(eventually(lambda: os.open(self.folder / "go-on", os.O_WRONLY | os.O_NONBLOCK)))
         return build
 
-    def let_go(self) -> None:
-        (self.folder / "started").unlink()
-        (self.folder / "go-on").unlink()
-        os.close(self.held.pop())
-
 
 FAKE_GO = r"""
 case "$1" in
@@ -203,21 +198,6 @@ def test_an_interrupted_run_stops_its_build_keeps_nothing_half_and_can_be_repeat
     assert [entry for entry in machine.entries if not entry.startswith("uv-")] == ["logs"]
     (machine.folder / "started").unlink()
     assert machine.run(checkout)[0] == 0
-
-
-def test_of_two_runs_at_once_one_builds_and_the_other_waits(machine: Machine, checkout: Path) -> None:
-    machine.hold_builds()
-    with machine.start(checkout) as first:
-        machine.build_started()
-        with machine.start(checkout) as second:
-            assert second.stdout is not None
-            waiting = next(line for line in second.stdout if "waiting" in line)
-            machine.let_go()
-            _, complaint = second.communicate(timeout=PATIENCE_SECONDS)
-        first.communicate(timeout=PATIENCE_SECONDS)
-    assert waiting == "pulumi 3.259.0: another run is installing it; waiting\n"
-    assert (first.returncode, second.returncode, complaint) == (0, 0, "")
-    assert sorted(machine.builds()) == sorted(BUILT)
 
 
 def test_without_go_and_downloads_one_message_names_the_remedy(machine: Machine, checkout: Path) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.scripts import script, system_programs
-from toolchain.installer import download, golang
+from toolchain.installer import download
 from toolchain.installer.errors import ToolchainError
 from toolchain.installer.pins import Module
 from toolchain.installer.store import Store
-from toolchain.installer.tool import GoBuild, ModuleFiles, PipInstall, Release, Tool
+from toolchain.installer.tool import GoBuild, PipInstall, Release, Tool
 from toolchain.installer.ways import Installer
 
 NOWHERE = "http://127.0.0.1:9"  # An address at which no server listens.
@@ -89,13 +89,6 @@ class Workshop:
     def go_calls(self) -> list[str]:
         calls = self.folder / "go-calls"
         return calls.read_text().splitlines() if calls.exists() else []
-
-    def copy(self, **files: str) -> dict[str, int]:
-        wanted = ModuleFiles(module=self.module, path="example.com/stages", files=files)
-        into = self.folder / "into"
-        golang.copy_files(wanted, into, os.environ["PATH"])
-        found = sorted(path for path in into.rglob("*") if path.is_file())
-        return {str(path.relative_to(into)): path.stat().st_mode & 0o777 for path in found}
 
 
 @pytest.fixture

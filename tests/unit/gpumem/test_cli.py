@@ -15,45 +15,6 @@ from tests.support.kubectl import FakeApi, api, node, pod
 from tests.support.paths import ROOT
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        "who",
-        "why",
-        "status",
-        "changes",
-        "board",
-        "advise",
-        "bill",
-        "fit",
-        "init",
-    ],
-)
-def test_help_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main([verb, "--help"], {})
-    assert ended.value.code == 0
-    assert f"kubectl gpumem {verb}" in capsys.readouterr().out.partition("examples:")[2]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["nonsense"],
-        ["who", "-o", "xml"],
-        ["who", "--interval", "0"],
-        ["fit", "0"],
-        ["advise", "--from", "x", "--days", "1.5"],
-    ],
-)
-def test_a_wrong_command_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments, {})
-    assert ended.value.code == report.USAGE
-    assert "usage" in capsys.readouterr().err
-
-
 def test_the_flags_of_the_connection_are_kubectls() -> None:
     given = arguments.parser().parse_args(["who", "--context", "lab", "--as-group", "a", "--as-group=b"])
     assert cli.kubectl_flags(given) == ["--context=lab", "--as-group=a", "--as-group=b"]
@@ -180,20 +141,6 @@ def test_a_user_without_the_right_learns_the_role_to_ask_for(capsys: pytest.Capt
     assert capsys.readouterr().err == f"gpumem: GET /api/v1/nodes: 403 Forbidden: may not; {role}\n"
 
 
-def test_flags_may_come_before_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("--context lab who --pool t4", RUNNING) == 0
-    before = capsys.readouterr().out
-    assert typed("who --pool t4 --context lab", RUNNING) == 0
-    assert capsys.readouterr().out == before
-
-
-def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        typed("--version")
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith("kubectl-gpumem ")
-
-
 @pytest.mark.parametrize(
     ("amount", "mib"), [("4000", 4000), ("4Gi", 4096), ("1.5Gi", 1536), ("500Mi", 500), ("2048Ki", 2)]
 )
@@ -242,23 +189,6 @@ def test_of_a_stack_and_a_cluster_both_are_judged(
 def test_a_stack_that_is_not_there_is_told_before_the_cluster_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fit", "1", "--stack", "lab", "--live"], {}, pytest.fail) == report.FAILED
     assert "Pulumi.lab.yaml is not there" in capsys.readouterr().err
-
-
-def test_watching_goes_on_until_it_is_interrupted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli.time, "sleep", sleep)
-    with pytest.raises(KeyboardInterrupt):
-        typed("who -o json --watch --interval 7", RUNNING)
-    assert slept == [7, 7]
-    assert capsys.readouterr().out.count('"kind": "who"') == 2
 
 
 def test_watching_goes_on_after_a_request_that_failed(

@@ -9,37 +9,15 @@ from policy.rules.rbac import ALLOWED
 from tenancy.frameworks import FrameworkName
 from tenancy.names import BOARD
 from tests.support.engine import Graph
-from tests.support.given import CLUSTER, NODES, SYSTEM, declared, environment, rights
+from tests.support.given import CLUSTER, declared, environment, rights
 
 NGINX = {"app.kubernetes.io/name": "ingress-nginx"}
 SPEC = BoardSpec(ingress=IngressSpec(namespace="ingress-nginx", pod_labels=NGINX))
 CODE = zipapp.build_for_board()
-READS = {
-    (SYSTEM, "/configmaps", "get", ("gpu-tenancy-ledger",)),
-    (SYSTEM, "batch/cronjobs", "get", ("gpu-demand-gate",)),
-    (NODES, "/pods", "list", ()),
-    ("*", "/nodes", "list", ()),
-    ("*", "/pods", "list", ()),
-    ("*", "/events", "list", ()),
-    ("*", "apps/deployments", "get", ()),
-    ("*", "apps/replicasets", "list", ()),
-    ("*", "resource.k8s.io/resourceslices", "list", ()),
-}
-QUEUED = {
-    ("*", "kueue.x-k8s.io/clusterqueues", "list", ()),
-    ("*", "kueue.x-k8s.io/workloads", "list", ()),
-    ("*", "batch/jobs", "get", ()),
-    ("*", "jobset.x-k8s.io/jobsets", "get", ()),
-}
 
 
 def board(spec: BoardSpec = SPEC, *frameworks: FrameworkName) -> Graph:
     return declared(Board, "board", BoardArgs(spec=spec, cluster=CLUSTER, code=CODE, frameworks=frameworks))
-
-
-def test_the_board_has_only_rights_to_read() -> None:
-    assert rights(board()) == READS
-    assert rights(board(SPEC, FrameworkName.JOB, FrameworkName.JOBSET, FrameworkName.POD)) == READS | QUEUED
 
 
 def test_the_policy_pack_allows_the_board_the_rights_that_it_has_with_all_kinds_of_work() -> None:
