@@ -13,9 +13,9 @@ from policy.rules.priorities import value_of
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.host_memory.proof import bursts, outranked, requested_mib, victims
-from tenancy.quantity import canonical_mib, parse
+from tenancy.quantity import canonical_mib
 from tenancy.units import MIB
-from tenancy.workload import containers_of, map_at, pod_request, pod_template, tolerates, value_or
+from tenancy.workload import containers_of, map_at, memory_limit_mib, pod_request, pod_template, tolerates
 
 _ON_NODE_4 = {"nodeSelector": {names.LABEL_HOSTNAME: "node-4"}, "priorityClassName": "homelab-critical"}
 
@@ -198,9 +198,17 @@ def _differences(
     if request != member.request_mib * MIB:
         yield "its memory request", f"{request / MIB:g} MiB", f"{member.request_mib} MiB"
     if isinstance(member, Workload):
-        limit = sum(parse(value_or(map_at(c, "resources", "limits"), "memory", 0)) for c in containers_of(pod_spec))
-        if limit != member.limit_mib * MIB:
-            yield "its memory limit", f"{float(limit) / MIB:g} MiB", f"{member.limit_mib} MiB"
+        yield from _other_limit(member, pod_spec)
+
+
+def _other_limit(workload: Workload, pod_spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Admission denies a protected pod if one of its containers has no memory limit, init containers among them."""
+    without = [c for c in containers_of(pod_spec) if map_at(c, "resources", "limits").get("memory") is None]
+    for container in without:
+        yield f"the memory limit of its container {text_at(container, 'name')}", "missing", "necessary"
+    limit_mib = memory_limit_mib(pod_spec)
+    if not without and limit_mib != workload.limit_mib:
+        yield "its memory limit", f"{limit_mib} MiB", f"{workload.limit_mib} MiB"
 
 
 def _pools(graph: Graph) -> tuple[HostMemoryPool, ...]:

@@ -155,6 +155,27 @@ def test_a_workload_that_is_not_what_its_pool_says_is_refused(case: str) -> None
     assert sentence in reported[0]
 
 
+def with_init_container(**container: Any) -> graphs.Manifest:
+    found = deployment(INFERENCE)
+    put(found, f"{POD}.initContainers", [{"name": "route-fix", "image": graphs.IMAGE, **container}])
+    return found
+
+
+def test_an_init_container_is_counted_beside_the_main_containers_and_not_on_top() -> None:
+    small = {"requests": {"memory": "32Mi"}, "limits": {"memory": "32Mi"}}
+    assert judge(graphs.platform() | {"it": with_init_container(resources=small)}) == []
+    sidecar = with_init_container(resources=small, restartPolicy="Always")
+    assert [line for line in judge(graphs.platform() | {"it": sidecar}) if "its memory limit is 32800 MiB" in line]
+
+
+@pytest.mark.parametrize("fields", [{}, {"restartPolicy": "Always"}], ids=["init container", "sidecar"])
+def test_a_container_without_a_limit_is_refused_as_admission_denies_its_pod(fields: dict[str, Any]) -> None:
+    assert judge(graphs.platform() | {"it": with_init_container(**fields)}) == [
+        "memory-workloads: Deployment inference/inference: the memory limit of its container route-fix is missing, "
+        "memory_pools.node-4.workloads.inference makes it necessary; use the platform's output memory"
+    ]
+
+
 @pytest.mark.parametrize("member", [INFERENCE, CLICKHOUSE, MICROVM], ids=lambda member: member.name)
 def test_a_workload_that_is_what_its_pool_says_is_accepted(member: Workload | Disposable) -> None:
     assert judge(graphs.platform() | {"it": deployment(member)}) == []
