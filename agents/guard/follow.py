@@ -4,19 +4,23 @@ Computes the maximum oom_score_adj of each protected pod's processes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
 from agents.kube.fields import uid_of
 from agents.kube.informer import Informer, WatchSource, read_list
+from agents.kube.nodes import node_of
+from agents.kube.paths import api_path
 from agents.kube.pods import PODS, Pod, bound_pods_selector
 from agents.runtime.clock import Clock
 from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
-from tenancy.host_memory.oom import guarded_oom_score_adj
+from tenancy.host_memory.oom import guarded_oom_score_adj, victim_oom_score_adj
+from tenancy.quantity import parse
+from tenancy.units import MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,35 +47,46 @@ class ProtectedPod:
 class AdjustmentRule:
     """Decides which pods are protected, and computes the maximum oom_score_adj of their processes.
 
-    `members` are the protected namespaces and PriorityClasses, written as <namespace>/<class>. `total_mib` is the host
-    memory of the pool's smallest node. `victim_adj` is the lowest oom_score_adj of disposable workloads. `swap_mib` is
-    added to each memory limit, because swapped memory also raises a process's OOM score.
+    `members` are the protected namespaces and PriorityClasses, written as <namespace>/<class>. `allocatable_mib` is
+    the host memory for pods, and `memory_mib` is the host memory of the machine. A disposable pod requests at most
+    `victim_request_mib`. `swap_mib` is added to each memory limit, because swapped memory also raises a process's OOM
+    score.
     """
 
     members: frozenset[str]
-    total_mib: int
-    victim_adj: int
+    allocatable_mib: int
+    memory_mib: int
+    victim_request_mib: int = 0
     swap_mib: int = 0
+
+    def on_node(self, allocatable_mib: int) -> "AdjustmentRule":
+        """Returns the rule for a Node with this allocatable memory.
+
+        On a Node that is smaller than its pool declares, the kernel compares processes with the smaller amount.
+        """
+        return replace(self, allocatable_mib=min(self.allocatable_mib, allocatable_mib))
 
     def protect(self, pod: Pod) -> ProtectedPod | None:
         if f"{pod.namespace}/{pod.priority_class}" not in self.members:
             return None
         limit = judged(pod.memory_limit_mib)
         limit_mib, problem = (None, limit.why) if isinstance(limit, Unjudged) else (limit, None)
-        most_mib = self.total_mib if limit_mib is None else min(limit_mib, self.total_mib)
+        most_mib = self.memory_mib if limit_mib is None else min(limit_mib, self.memory_mib)
+        victim_adj = victim_oom_score_adj(self.victim_request_mib, self.memory_mib)
         return ProtectedPod(
             namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
             group_uid=pod.group_uid,
-            adj=guarded_oom_score_adj(most_mib + self.swap_mib, self.total_mib, self.victim_adj),
+            adj=guarded_oom_score_adj(most_mib + self.swap_mib, self.allocatable_mib, victim_adj),
             problem=problem,
         )
 
 
 @dataclass(kw_only=True)
 class PodWatcher:
-    """Watches the pods of the node. One thread runs `informer`. Any thread may read `last`.
+    """Watches the pods of the node. One thread runs `informer`. Any thread may read `last`. Each list of the pods also
+    reads the Node, because a Node can be smaller than its pool declares.
 
     `last` maps the UID in the name of a control group to the protected pod. Before the first list, `last` is None. If a
     UID belongs to a pod in the API and is also in another pod's annotation, `last` has the first pod.
@@ -86,8 +101,10 @@ class PodWatcher:
     problems: ItemProblems = field(init=False)
     informer: Informer = field(init=False)
     _pods: Mapping[str, ProtectedPod] = field(default_factory=dict)
+    _rule_here: AdjustmentRule = field(init=False)
 
     def __post_init__(self) -> None:
+        self._rule_here = self.rule
         self.problems = ItemProblems(log=self.log)
         problem = ProblemLog(
             log=self.log,
@@ -97,6 +114,8 @@ class PodWatcher:
         self.informer = Informer(api=self.api, lists=self._list, apply=self._apply, problem=problem, clock=self.clock)
 
     def _list(self) -> Sequence[WatchSource]:
+        offered = node_of(self.api.get(api_path("v1", "nodes", self.node))).allocatable
+        self._rule_here = self.rule.on_node(int(parse(offered.get("memory", "0")) / MIB))
         bound = {"fieldSelector": bound_pods_selector(self.node)}
         self.problems.relist()
         listed = read_list(self.api, PODS, self._protect, bound)
@@ -116,7 +135,7 @@ class PodWatcher:
 
     def _protect(self, item: Object) -> ProtectedPod | None:
         pod = Pod(item)
-        found = judged(partial(self.rule.protect, pod))
+        found = judged(partial(self._rule_here.protect, pod))
         if isinstance(found, Unjudged):
             self.problems.note("pod", str(pod), found.why)
             return None

@@ -53,14 +53,16 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """PROTECTED lists <namespace>/<PriorityClass>. AdjustmentRule explains TOTAL_MIB and VICTIM_OOM_SCORE_ADJ."""
+    """PROTECTED lists <namespace>/<PriorityClass>. ALLOCATABLE_MIB is what the pool declares of each node, and
+    VICTIM_REQUEST_MIB the largest request of a disposable pod.
+    """
 
     port: int = variable(PORT)
     node_name: str = variable(text)
     pod_name: str = variable(text)
     protected: tuple[str, ...] = variable(comma_separated)
-    total_mib: int = variable(whole(1, 2**30))
-    victim_oom_score_adj: int = variable(whole(0, 1000))
+    allocatable_mib: int = variable(whole(1, 2**30))
+    victim_request_mib: int = variable(whole(0, 2**30))
 
 
 def start(environ: Mapping[str, str], log: Log) -> int:
@@ -86,7 +88,7 @@ def start(environ: Mapping[str, str], log: Log) -> int:
     for thread in guard.threads:
         thread.start()
     with MetricsServer(settings.port, guard) as server:
-        log.info("guards", protected=settings.protected, total_mib=rule.total_mib, swap_mib=rule.swap_mib)
+        log.info("guards", protected=settings.protected, memory_mib=rule.memory_mib, swap_mib=rule.swap_mib)
         try:
             server.serve_forever()
         except StoppedError:
@@ -95,15 +97,14 @@ def start(environ: Mapping[str, str], log: Log) -> int:
 
 
 def rule_of(settings: Settings, proc: Path) -> AdjustmentRule:
-    """Returns the AdjustmentRule for this node. The rule uses the smaller value of TOTAL_MIB and the node's host
-    memory.
-    """
+    """Returns the AdjustmentRule for this machine, before the guard has read its Node."""
     lines = (line.split() for line in (proc / "meminfo").read_text(encoding="ascii").splitlines())
     mib = {line[0]: int(line[1]) // 1024 for line in lines}
     return AdjustmentRule(
         members=frozenset(settings.protected),
-        total_mib=min(settings.total_mib, mib["MemTotal:"]),
-        victim_adj=settings.victim_oom_score_adj,
+        allocatable_mib=settings.allocatable_mib,
+        memory_mib=mib["MemTotal:"],
+        victim_request_mib=settings.victim_request_mib,
         swap_mib=mib.get("SwapTotal:", 0),
     )
 

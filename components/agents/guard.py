@@ -32,7 +32,7 @@ def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
     """Returns the guard for the pool's nodes. The guard calculates with the same numbers as the policy pack's proof of
     the pool.
 
-    RBAC has no field selectors, so the role covers the pods of all nodes.
+    RBAC has no field selectors, so the role covers all nodes and their pods.
     """
     return Agent(
         program="guard",
@@ -43,11 +43,12 @@ def guard_agent(args: GuardArgs, pool: HostMemoryPool) -> Agent:
         environment={
             "PORT": str(PORT),
             "PROTECTED": ",".join(pool.protected),
-            "TOTAL_MIB": str(pool.totals_mib[0]),
-            "VICTIM_OOM_SCORE_ADJ": str(pool.least_victim_adj),
+            "ALLOCATABLE_MIB": str(pool.allocatable_mib),
+            "VICTIM_REQUEST_MIB": str(pool.victim_request_mib),
         },
         rules=(
             PolicyRule("", ("pods",), ("list", "watch")),
+            PolicyRule("", ("nodes",), ("get",)),
             events_rule(),
         ),
         priority_class=names.NODE_CRITICAL,

@@ -19,8 +19,9 @@ from tenancy.names import (
     LABEL_GPU_MEMORY,
     PROMETHEUS_OPERATOR_API,
 )
-from tenancy.quantity import QuantityError, whole
+from tenancy.quantity import QuantityError, parse, whole
 from tenancy.reach import GPU_RESOURCES
+from tenancy.units import MIB
 from tenancy.workload import containers_of, map_at, maps_at, text_at
 
 _ADMISSION_GROUP = "admissionregistration.k8s.io"
@@ -40,7 +41,7 @@ def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
     return (
         *_admission(survey, declared),
         *_pools(survey, declared),
-        *_taints(survey, declared),
+        *_memory_pools(survey, declared),
         *_runtime(survey, declared),
         *_alerts(survey, declared, images),
         *_network(images),
@@ -127,9 +128,17 @@ def _offers_gpus(node: Object) -> bool:
         return False
 
 
-def _taints(survey: Survey, declared: Declared) -> Iterator[Part]:
+def _memory_pools(survey: Survey, declared: Declared) -> Iterator[Part]:
     for pool in declared.memory_pools:
         nodes = [n for n in survey.nodes if pool.node_selector.items() <= map_at(n, "metadata", "labels").items()]
+        smaller = [node for node in nodes if _offered_mib(node) < pool.allocatable_mib]
+        if smaller:
+            explained = (
+                f"{_some(smaller)} with {min(map(_offered_mib, smaller))} MiB of allocatable host memory, "
+                f"{pool.allocatable_mib} are declared, so the pool's promises may not hold; lower memory_pools."
+                f"{pool.name}.allocatable_mib"
+            )
+            yield Part(name=f"memory pool {pool.name}", state=State.OTHER, text=explained, blocks=False)
         for taint in pool.node_taints:
             lacking = [n for n in nodes if not any(_is_it(taint, t) for t in maps_at(map_at(n, "spec"), "taints"))]
             if lacking:
@@ -138,6 +147,10 @@ def _taints(survey: Survey, declared: Declared) -> Iterator[Part]:
                     f"{_some(lacking)} without {taint}, so any pod may run there; kubectl taint node {first} {taint}"
                 )
                 yield Part(name=f"memory pool {pool.name}", state=State.MISSING, text=explained, blocks=False)
+
+
+def _offered_mib(node: Object) -> int:
+    return int(parse(map_at(node, "status", "allocatable").get("memory", 0)) / MIB)
 
 
 def _is_it(taint: Taint, found: Object) -> bool:

@@ -110,7 +110,7 @@ ALLOWED: Mapping[str, frozenset[Grant]] = {
             *_WRITE_SLICES,
         }
     ),
-    names.GUARD: frozenset({_PODS, Grant("", "pods", "watch"), _EVENTS}),
+    names.GUARD: frozenset({_PODS, Grant("", "pods", "watch"), Grant("", "nodes", "get"), _EVENTS}),
     names.GATE: frozenset(
         {
             _READ_LEDGER,

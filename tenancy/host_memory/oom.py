@@ -44,6 +44,15 @@ def guarded_oom_score_adj(limit_mib: int, total_mib: int, victim_adj: int = BEST
     return max(victim_adj - limit_mib * PAGES_PER_MIB // pages - 1, _LOWEST_ADJ) if pages else _LOWEST_ADJ
 
 
+def victim_oom_score_adj(request: int, memory: int) -> int:
+    """Returns the lowest oom_score_adj that the kubelet may give a container of a disposable pod.
+
+    The kubelet computes with the request of the container, which is at most the request of its pod. `request` is the
+    request of the pod, and `memory` is the host memory of the node, in the same unit.
+    """
+    return burstable_oom_score_adj(request, memory) if request else BEST_EFFORT_ADJ
+
+
 def eviction_order(states: Iterable[PodState]) -> list[list[PodState]]:
     """Returns the pods in the order in which the kubelet evicts them under memory pressure.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from tenancy.decode import DecodeError, decode
-from tenancy.host_memory.oom import BEST_EFFORT_ADJ, burstable_oom_score_adj, guarded_oom_score_adj
+from tenancy.host_memory.oom import guarded_oom_score_adj, victim_oom_score_adj
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,37 +110,23 @@ class HostMemoryPool:
         return self.allocatable_mib + self.eviction_threshold_mib
 
     @property
-    def totals_mib(self) -> tuple[int, ...]:
-        """Returns the memory of the pods' control group and the memory of the machine, the smaller amount first. Each
-        of these amounts can run out.
-        """
-        return tuple(sorted({self.pods_mib, self.memory_mib}))
-
-    @property
     def steady_mib(self) -> int:
         """Returns the MiB that all workloads together use in their steady states."""
         return sum(workload.steady_mib for workload in self.workloads)
 
-    def oom_score_adj(self, workload: Workload) -> int:
-        """Returns the oom_score_adj that the guard gives the workload."""
-        return guarded_oom_score_adj(workload.limit_mib, self.totals_mib[0], self.least_victim_adj)
-
     @property
-    def least_victim_adj(self) -> int:
-        """Returns the lowest oom_score_adj of a disposable pod.
+    def victim_request_mib(self) -> int:
+        """Returns the largest host memory request of a disposable pod."""
+        return max((disposable.request_mib for disposable in self.disposable), default=0)
 
-        A protected workload must have a lower oom_score_adj than every disposable pod.
+    def oom_score_adj(self, workload: Workload) -> int:
+        """Returns the oom_score_adj that the guard gives the workload on a node as declared.
+
+        All pods together and the whole machine can run out of memory. A value that protects the workload in the smaller
+        of two amounts of memory also protects it in the larger one, so the guard computes with the allocatable memory.
         """
-        return min((self.victim_adj(disposable) for disposable in self.disposable), default=BEST_EFFORT_ADJ)
-
-    def victim_adj(self, disposable: Disposable) -> int:
-        """Returns the lowest oom_score_adj that the kubelet may give a container of the disposable pod.
-
-        The kubelet computes with the request of the container, which is at most the request of its pod.
-        """
-        if not disposable.request_mib:
-            return BEST_EFFORT_ADJ
-        return burstable_oom_score_adj(disposable.request_mib, self.memory_mib)
+        victim_adj = victim_oom_score_adj(self.victim_request_mib, self.memory_mib)
+        return guarded_oom_score_adj(workload.limit_mib, self.allocatable_mib, victim_adj)
 
 
 @dataclass(frozen=True, kw_only=True)

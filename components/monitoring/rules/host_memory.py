@@ -1,5 +1,5 @@
-"""Alerts on nodes of memory pools. An alert fires if a node runs a pod that the policy pack's proof did not count. An
-alert also fires if a disposable pod that the proof needs is missing.
+"""Alerts on nodes of memory pools. An alert fires if a node runs a pod that the policy pack's proof did not count, if a
+disposable pod that the proof needs is missing, or if a node is smaller than the proof assumes.
 
 The rules find a memory pool's nodes by the pool's running workloads. By default, kube-state-metrics exports no node
 labels.
@@ -9,9 +9,12 @@ from collections.abc import Iterable, Iterator
 
 from components.monitoring.alert import Alert, Example
 from components.monitoring.args import AlertsArgs
-from tenancy.host_memory.pool import Disposable, Workload
+from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
+from tenancy.units import MIB
 
 _RUNNING = 'on (namespace, pod) (max by (namespace, pod) (kube_pod_status_phase{phase="Running"}) == 1)'
+_ALLOCATABLE = "kube_node_status_allocatable"
+_ALLOCATABLE_IN_EXAMPLE = f'{_ALLOCATABLE}{{node="n", resource="memory"}}'
 # Pods of DaemonSets and static pods. Pods of DaemonSets and static pods run on every node. The host memory of
 # DaemonSets and static pods is not a part of the node's allocatable memory.
 _OF_THE_NODE = 'max by (namespace, pod) (kube_pod_info{created_by_kind=~"DaemonSet|Node"})'
@@ -38,6 +41,20 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
             fires=_runs(workloads[0]),
             silent=with_disposable,
         )
+    yield Alert(
+        "MemoryPoolNodeSmaller",
+        " or ".join(map(_smaller, args.host_memory)),
+        hold="10m",
+        severity="warning",
+        summary="{{ $labels.node }} offers {{ $value | humanize1024 }}B of host memory, less than its pool declares",
+        description=(
+            "The preview has proved the memory pool with more allocatable host memory than this node has, so the pods' "
+            "requests and peaks may not fit. The guard computes with the node's own memory. Lower the memory pool's "
+            "allocatable_mib, or make the node larger."
+        ),
+        fires={**with_disposable, _ALLOCATABLE_IN_EXAMPLE: f"{2**20}x30"},
+        silent={**with_disposable, _ALLOCATABLE_IN_EXAMPLE: f"{2**60}x30"},
+    )
     tenants = sorted({member.tenant for pool in args.host_memory for member in pool.members})
     stranger, asked = 'namespace="stranger", pod="p", node="n"', "kube_pod_container_resource"
     guest = {
@@ -65,6 +82,11 @@ def rules(args: AlertsArgs) -> Iterator[Alert]:
         fires=guest,
         silent={**guest, f'{asked}_limits{{{stranger}, resource="memory"}}': "1024x30"},
     )
+
+
+def _smaller(pool: HostMemoryPool) -> str:
+    offered = f'min by (node) ({_ALLOCATABLE}{{resource="memory"}})'
+    return f"{offered} < {pool.allocatable_mib * MIB} and on (node) {_nodes_of(pool.workloads)}"
 
 
 def _bursting() -> str:

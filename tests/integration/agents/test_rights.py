@@ -192,6 +192,7 @@ def guarded(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     labels = {"namespace": "inference", "name": "llm", "uid": "uid-llm"}
     spec = {"nodeName": "node", "priorityClassName": "homelab-critical", "containers": []}
     busy.cluster.pods.append({"metadata": labels, "spec": spec, "status": {"phase": "Running"}})
+    busy.cluster.add_node("node")
     follower = PodWatcher(
         api=busy.api(),
         node="node",

@@ -80,6 +80,8 @@ class Scene:
 def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
     protected, disposable = Pod("llm", group), Pod("vm", group)
     served.cluster.pods += [protected.manifest("critical"), disposable.manifest("disposable")]
+    served.cluster.add_node("node-4")
+    served.cluster.nodes["node-4"]["status"]["allocatable"]["memory"] = f"{TOTAL_MIB}Mi"
     served.cluster.watches_last = True
     (port,) = free_ports(1)
     environ = {
@@ -88,8 +90,8 @@ def scene(group: Path, served: ServedOverTls, zipapp: Path) -> Iterator[Scene]:
         "NODE_NAME": "node-4",
         "POD_NAME": "guard-0",
         "PROTECTED": "inference/critical",
-        "TOTAL_MIB": str(TOTAL_MIB),
-        "VICTIM_OOM_SCORE_ADJ": "1000",
+        "ALLOCATABLE_MIB": str(TOTAL_MIB),
+        "VICTIM_REQUEST_MIB": "0",
     }
     with subprocess.Popen([sys.executable, "-I", str(zipapp), "guard"], env=environ) as process:
         try:

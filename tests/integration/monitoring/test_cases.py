@@ -61,6 +61,13 @@ def memory_of(node: str, name: str, request_mib: int, limit_mib: int) -> Series:
     }
 
 
+def host_memory(mib: int, *nodes: str) -> Series:
+    return {
+        named("kube_node_status_allocatable", node=node, resource="memory", unit="byte"): f"{mib * MIB}x30"
+        for node in nodes
+    }
+
+
 def user(namespace: str) -> Series:
     labels = {"node": "a", "gpu": "0", "uuid": "GPU-a", "namespace": namespace, "pod": f"{namespace}-0"}
     return {
@@ -141,6 +148,11 @@ CASES: dict[str, tuple[AlertsArgs, Series, list[str]]] = {
         ARGS,
         {**HEALTHY, **POOLED, **runs_on("node-5", "inference/llm-5", "homelab-critical")},
         ['alertname="MemoryPoolWithoutVictim", node="node-5"'],
+    ),
+    "a node of a memory pool is smaller than declared, and another node too": (
+        ARGS,
+        {**HEALTHY, **POOLED, **host_memory(61_440, "node-4", "node-7")},
+        ['alertname="MemoryPoolNodeSmaller", node="node-4"'],
     ),
     "a stranger may take memory on a node of a memory pool": (
         ARGS,

@@ -396,9 +396,10 @@ def guard(odd: bool) -> tuple[Any, list[str]]:
     bench = Bench()
     own = trusted("immich-ml", "n", None)
     bench.api.lists[PODS] = [own]
+    bench.api.objects[f"{NODES}/{NODE}"] = node(NODE)
     if odd:
         bench.api.odd[PODS] = odd_pods(NODE)
-    rule = AdjustmentRule(members=frozenset({"n/llm"}), total_mib=64_000, victim_adj=1000)
+    rule = AdjustmentRule(members=frozenset({"n/llm"}), allocatable_mib=64_000, memory_mib=64_000)
     follower = PodWatcher(api=bench.api, node=NODE, rule=rule, clock=bench.clock, log=bench.log)
     follower.informer.lists()
     for item in bench.api.odd[PODS]:

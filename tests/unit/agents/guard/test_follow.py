@@ -9,10 +9,11 @@ from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.fake_cluster import Served
 from tests.support.informing import HurriedTime, running
 from tests.support.mirrors import mirror
+from tests.support.oom_killer import badness_pages
 from tests.support.waiting import eventually
 
-TOTAL_MIB = 62464
-RULE = AdjustmentRule(members=frozenset({"inference/critical"}), total_mib=TOTAL_MIB, victim_adj=1000)
+MEMORY_MIB, TOTAL_MIB = 62464, 62364
+RULE = AdjustmentRule(members=frozenset({"inference/critical"}), allocatable_mib=TOTAL_MIB, memory_mib=MEMORY_MIB)
 GUARDED = guarded_oom_score_adj(32768, TOTAL_MIB)
 
 
@@ -77,9 +78,9 @@ def test_a_pod_whose_limit_cannot_be_read_is_protected_as_one_without_and_report
     ("memory", "rule", "adj"),
     [
         ("16Gi", RULE, guarded_oom_score_adj(16384, TOTAL_MIB)),
-        (None, RULE, guarded_oom_score_adj(TOTAL_MIB, TOTAL_MIB)),
-        ("100Gi", RULE, guarded_oom_score_adj(TOTAL_MIB, TOTAL_MIB)),
-        ("32Gi", replace(RULE, victim_adj=990), GUARDED - 10),
+        (None, RULE, guarded_oom_score_adj(MEMORY_MIB, TOTAL_MIB)),
+        ("100Gi", RULE, guarded_oom_score_adj(MEMORY_MIB, TOTAL_MIB)),
+        ("32Gi", replace(RULE, victim_request_mib=640), GUARDED - 10),
         ("32Gi", replace(RULE, swap_mib=4096), guarded_oom_score_adj(32768 + 4096, TOTAL_MIB)),
     ],
     ids=["by its limit", "without a limit", "limit above all memory", "victim that requests memory", "swap"],
@@ -110,6 +111,27 @@ def test_a_pods_limit_is_what_its_containers_may_hold_at_once(spec: dict[str, An
     assert Pod({"spec": spec}).memory_limit_mib() == mib
 
 
+@pytest.fixture
+def served(served: Served) -> Served:
+    return offering(served, f"{TOTAL_MIB}Mi")
+
+
+def offering(served: Served, memory: str) -> Served:
+    served.cluster.add_node("node-4")
+    served.cluster.nodes["node-4"]["status"]["allocatable"]["memory"] = memory
+    return served
+
+
+def test_a_node_smaller_than_its_pool_declares_is_measured_by_what_it_offers(served: Served) -> None:
+    """Otherwise the kernel would kill inference at its limit before a microVM."""
+    offering(served, f"{47_104 * 1024}Ki").cluster.pods += [pod()]
+    following = follower(served)
+    following.informer.lists()
+    adj = guarded_oom_score_adj(32768, 47_104)
+    assert following.last == {"uid-llm": protected(adj=adj)}
+    assert badness_pages(32768, adj, 47_104) < badness_pages(0, 1000, 47_104) <= badness_pages(32768, GUARDED, 47_104)
+
+
 def follower(served: Served, time: HurriedTime | None = None) -> PodWatcher:
     clock = (time or HurriedTime()).clock()
     return PodWatcher(api=served.api(), node="node-4", rule=RULE, clock=clock, log=served.log())
@@ -121,7 +143,8 @@ def test_the_nodes_pods_are_listed_and_others_are_not(served: Served) -> None:
     assert following.last is None
     with running(following.informer, served.cluster):
         assert following.last == {"uid-llm": protected()}
-    assert all("fieldSelector=spec.nodeName%3Dnode-4" in url for _, url in served.cluster.requests)
+    requests = [url for _, url in served.cluster.requests if url != "/api/v1/nodes/node-4"]
+    assert all("fieldSelector=spec.nodeName%3Dnode-4" in url for url in requests)
 
 
 def test_a_pod_that_comes_is_protected_and_one_that_goes_is_not_any_more(served: Served) -> None:

@@ -58,7 +58,7 @@ class Guarded:
     guard: ProcessGuard = field(init=False)
 
     def __post_init__(self) -> None:
-        nobody = AdjustmentRule(members=frozenset(), total_mib=1000, victim_adj=1000)
+        nobody = AdjustmentRule(members=frozenset(), allocatable_mib=1000, memory_mib=1000)
         log = Log("guard", self.output)
         follower = PodWatcher(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=log)  # type: ignore[arg-type]
         follower.last = {"uid-llm": LLM, "hash": STATIC}
@@ -174,14 +174,11 @@ def test_a_guard_that_has_lost_one_of_its_threads_is_to_be_restarted(guarded: Gu
 
 
 @pytest.mark.parametrize(("swap", "swap_mib"), [("", 0), ("SwapTotal: 0 kB\n", 0), ("SwapTotal: 8388604 kB\n", 8191)])
-@pytest.mark.parametrize(("declared_mib", "total_mib"), [(61952, 61952), (62500, 62500), (63000, 62500)])
-def test_a_machine_smaller_than_its_pool_says_is_measured_by_its_own_memory(
-    tmp_path: Path, swap: str, swap_mib: int, declared_mib: int, total_mib: int
-) -> None:
+def test_the_rule_knows_the_machines_own_memory_and_swap(tmp_path: Path, swap: str, swap_mib: int) -> None:
     (tmp_path / "meminfo").write_text(f"MemTotal:       64000123 kB\nMemFree:        1 kB\n{swap}")
     settings = Settings(
-        port=1, node_name="n", pod_name="p", protected=("a/b",), total_mib=declared_mib, victim_oom_score_adj=1000
+        port=1, node_name="n", pod_name="p", protected=("a/b",), allocatable_mib=61952, victim_request_mib=64
     )
     assert rule_of(settings, tmp_path) == AdjustmentRule(
-        members=frozenset({"a/b"}), total_mib=total_mib, victim_adj=1000, swap_mib=swap_mib
+        members=frozenset({"a/b"}), allocatable_mib=61952, memory_mib=62500, victim_request_mib=64, swap_mib=swap_mib
     )

@@ -47,6 +47,6 @@ def test_no_daemon_set_takes_the_pods_of_another_for_its_own(graph: Graph) -> No
         assert chosen == [spec]
 
 
-def test_victims_that_request_something_lower_what_they_are_measured_by(graph: Graph) -> None:
+def test_a_guard_knows_what_its_pool_declares_of_the_node_and_of_the_victims(graph: Graph) -> None:
     given = environment(dict(graph.one("DaemonSet", "guard-node-5").inputs))
-    assert given["VICTIM_OOM_SCORE_ADJ"] == str(NODE_5.victim_adj(NODE_5.disposable[0])) == "984"
+    assert (given["ALLOCATABLE_MIB"], given["VICTIM_REQUEST_MIB"]) == ("62364", "1024")

@@ -182,20 +182,34 @@ def test_a_node_of_two_pools_is_named() -> None:
     assert missing(budgeted(), both)["node k8s-node1"] == (State.OTHER, True)
 
 
-def test_a_node_of_a_memory_pool_without_the_pools_taint_is_named_with_the_command() -> None:
-    taint = Taint(key="memory-pool", value="a", effect="NoSchedule")
-    pool = replace(NODE_4, name="a", node_selector={"kubernetes.io/os": "linux"}, node_taints=(taint,))
-    declared = replace(DECLARED, memory_pools=(pool,))
+def of_a_memory_pool(memory: str, **fields: Any) -> tuple[Cluster, Declared]:
+    pool = replace(NODE_4, name="a", node_selector={"kubernetes.io/os": "linux"}, **fields)
     cluster = budgeted()
     for each in cluster.nodes:
         each["metadata"]["labels"]["kubernetes.io/os"] = "linux"
+        each["status"]["allocatable"]["memory"] = memory
+    return cluster, replace(DECLARED, memory_pools=(pool,))
+
+
+def test_a_node_of_a_memory_pool_without_the_pools_taint_is_named_with_the_command() -> None:
+    taint = Taint(key="memory-pool", value="a", effect="NoSchedule")
+    cluster, stack = of_a_memory_pool("62364Mi", node_taints=(taint,))
     name = cluster.nodes[0]["metadata"]["name"]
-    (part,) = found(cluster, declared).parts
+    (part,) = found(cluster, stack).parts
     assert (part.name, part.state, part.blocks) == ("memory pool a", State.MISSING, False)
     assert part.text.endswith(f"kubectl taint node {name} memory-pool=a:NoSchedule")
     for each in cluster.nodes:
         each["spec"] = {"taints": [{"key": "memory-pool", "value": "a", "effect": "NoSchedule"}]}
-    assert found(cluster, declared).parts == ()
+    assert found(cluster, stack).parts == ()
+
+
+def test_a_node_smaller_than_its_memory_pool_declares_is_named() -> None:
+    (part,) = found(*of_a_memory_pool(f"{60 * 2**20}Ki")).parts
+    assert (part.name, part.state, part.blocks) == ("memory pool a", State.OTHER, False)
+    assert part.text.endswith(
+        "with 61440 MiB of allocatable host memory, 62364 are declared, so the pool's promises may not hold; lower "
+        "memory_pools.a.allocatable_mib"
+    )
 
 
 def test_placement_by_device_needs_nvidias_runtime_class() -> None:

@@ -21,7 +21,7 @@ def test_a_pool_is_shown_with_the_numbers_of_its_proof() -> None:
         "  above request   at their peaks: inference by 12288",
         "  other pods      may run on these nodes too; node_taints would keep them off",
         "  the kernel      kills a victim before any workload, even at its limit; the guard holds oom_score_adj at "
-        "inference 475, clickhouse 901",
+        "inference 474, clickhouse 901",
     ]
 
 

@@ -64,7 +64,7 @@ def test_up_to_the_allocatable_memory_the_kernel_prefers_each_disposable_process
     # The kubelet computes with the request of the container, which may be a part of the pod's.
     asked = data.draw(st.integers(0, kind.request_mib))
     adj = burstable_oom_score_adj(asked, pool.memory_mib) if asked else BEST_EFFORT_ADJ
-    for total_mib in pool.totals_mib:
+    for total_mib in (pool.pods_mib, pool.memory_mib):
         own = badness_pages(held, pool.oom_score_adj(workload), total_mib)
         assert own < badness_pages(data.draw(st.integers(0, kind.resident_most_mib)), adj, total_mib)
 
