@@ -68,33 +68,9 @@ def test_a_connection_answers_one_request_after_the_other(port: int) -> None:
     client.close()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"nonsense\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (LONGEST + 1),
-        b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nab",
-    ],
-)
-def test_what_is_no_request_is_refused_and_the_connection_ends(port: int, text: bytes) -> None:
-    assert b" 400 " in answered(port, text).partition(b"\r\n")[0]
-
-
-def test_a_client_that_sends_nothing_is_no_error(port: int, capfd: pytest.CaptureFixture[str]) -> None:
-    assert answered(port, b"") == b""
-    assert capfd.readouterr().err == ""
-
-
 def test_a_silent_client_is_left_after_a_while() -> None:
     with serving(echoing(idle_seconds=0.2)) as port, connected(port) as client:
         assert client.recv(1) == b""
-
-
-def test_a_connection_for_pages_has_one_request() -> None:
-    with serving(Server("127.0.0.1", 0, echo)) as port:
-        assert answered(port, b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n").count(b"HTTP/1.1 200 OK") == 1
 
 
 def test_only_so_many_connections_have_a_thread() -> None:

@@ -18,10 +18,9 @@ from agents.runtime.errors import AgentError
 from agents.runtime.http_server import Server
 from gpumem.board import Board, without_names
 from gpumem.board_server import BoardPage
-from tests.support.board import PICTURES, read, sample
+from tests.support.board import read, sample
 from tests.support.browser import Browser
 from tests.support.page_texts import LEAST_CONTRAST, LEAST_PIXELS, TEXTS, overlaps
-from tests.support.paths import ROOT
 from tests.support.plugin import install
 from tests.support.waiting import PATIENCE_SECONDS
 from toolchain import plugin
@@ -154,13 +153,3 @@ def test_the_plugin_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> N
     calls = (tmp_path / "calls").read_text()
     assert "--context=lab" in calls
     assert not Path(calls.split("=")[1].split(" ")[0]).parent.exists()
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_the_picture_in_the_docs_has_its_whole_page(tab: Browser, name: str) -> None:
-    width, height = PICTURES[name]
-    tab.call("Emulation.setEmulatedMedia", features=[])
-    tab.open((ROOT / "docs" / "pictures" / f"{name}.svg").as_uri(), width, height)
-    assert (
-        0 <= height - tab.evaluate("document.querySelector('main').scrollHeight") < 80
-    )  # The fonts of machines differ.

@@ -19,7 +19,7 @@ from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.api_server import ServedOverTls
 from tests.support.http_get import get
 from tests.support.paths import ROOT
-from tests.support.waiting import PATIENCE_SECONDS, becomes, eventually
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster.process import free_ports
 
 TOTAL_MIB, LIMIT_MIB, BY_REQUEST = 1024, 537, 869
@@ -127,21 +127,6 @@ def test_it_touches_no_other_process_and_raises_none(scene: Scene) -> None:
         until_held(protected)
         assert (adj(vm), adj(sandbox), adj(outside.pid)) == (1000, 0, 900)
         outside.kill()
-
-
-def test_a_process_that_raises_its_own_value_is_lowered_again(scene: Scene) -> None:
-    with scene.protected.process(BY_REQUEST) as pid:
-        until_held(pid)
-        Path(f"/proc/{pid}/oom_score_adj").write_text("950")
-        until_held(pid)
-
-
-def test_a_lowered_value_stays_after_the_guard_has_ended(scene: Scene) -> None:
-    with scene.protected.process(BY_REQUEST) as pid:
-        until_held(pid)
-        scene.process.terminate()
-        assert scene.process.wait(PATIENCE_SECONDS) == 0
-        assert adj(pid) == GUARDED
 
 
 LOWER = """

@@ -50,6 +50,14 @@ def test_a_refused_list_is_named_with_its_verb_and_resource(path: str, text: str
         survey.read(api)
 
 
+def test_nothing_is_read_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account that may only list is enough. Each account may read the groups and the version."""
+    api, asked = record_0000().api(), []
+    monkeypatch.setattr(FakeApi, "get", lambda self, path: (asked.append(path), self.objects[path])[1])
+    assert survey.read(api).gaps == ()
+    assert set(asked) == {survey.GROUPS, survey.VERSION}
+
+
 def test_a_list_that_is_not_needed_leaves_a_gap() -> None:
     api = record_0000().api()
     api.refused |= {SLICES, survey.PRIORITIES}

@@ -6,7 +6,6 @@ from pathlib import Path
 import pulumi
 import pytest
 
-import gpu_tenancy
 from components.monitoring.rules import alerts as rules
 from tenancy import names
 from tests.support.engine import build
@@ -14,7 +13,6 @@ from tests.support.healthy import ARGS, HEALTHY
 from tests.support.paths import ROOT
 from toolchain.pages import __main__ as pages
 from toolchain.pages import alerts, metrics
-from toolchain.pages.components import COMPONENTS
 
 PACKAGE = ROOT / "docs" / "reference" / "package"
 MADE = pages.pages()
@@ -38,17 +36,6 @@ def test_every_series_is_on_the_page_with_the_labels_of_a_healthy_clusters() -> 
     assert len(labels) > 20
     by_prometheus = {"node", "instance", "job", "namespace", "pod", "container"}
     assert {name: more for name, found in labels.items() if (more := found - listed[name] - by_prometheus)} == {}
-
-
-def test_each_component_has_a_page_each_page_is_listed_and_every_argument_has_its_text() -> None:
-    offered = {name for name in gpu_tenancy.__all__ if not name.endswith("Args")}
-    assert {component.__name__ for component in COMPONENTS.values()} == offered
-    assert {path.stem for path in PACKAGE.glob("*.md")} == {*COMPONENTS, "README", "languages"}
-    index = (PACKAGE / "README.md").read_text()
-    assert all(f"({name}.md)" in index for name in COMPONENTS)
-    rows = [line for path in PACKAGE.glob("*.md") for line in path.read_text().splitlines() if line[:3] == "| `"]
-    assert rows
-    assert [row for row in rows if row.endswith("|  |") or " any |" in row] == []
 
 
 def test_the_example_of_the_platform_is_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

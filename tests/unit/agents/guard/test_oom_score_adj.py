@@ -5,7 +5,7 @@ import pytest
 from agents.guard.oom_score_adj import AdjOutcome, lower_adj
 from agents.node.cgroup import Container, container_in
 
-UID, OTHER = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4", "1bbf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
+UID = "0aaf3b32-5b3c-4a2e-9b54-0b5bba3ea9d4"
 ID = "a" * 64
 POD = Container(UID, ID)
 

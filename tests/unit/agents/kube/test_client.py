@@ -20,37 +20,6 @@ def test_a_list_is_read_page_by_page(served: Served, monkeypatch: pytest.MonkeyP
     ]
 
 
-def limits(served: Served) -> list[int]:
-    return [int(url.partition("limit=")[2].partition("&")[0]) for _, url in served.cluster.requests]
-
-
-def test_of_large_objects_a_page_has_fewer_and_of_usual_ones_as_many_again(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api_module, "PAGE_BYTES", 10_000)
-    monkeypatch.setattr(api_module, "PAGE", 8)
-    for number in range(12):
-        large = {"large": "x" * 2_000} if number < 8 else {}
-        served.cluster.add_node(f"node-{number:02}", labels=large)
-    api = served.api()
-    assert len(list(api.items("/api/v1/nodes"))) == 12
-    assert limits(served) == [8, 4, 4, 4]
-    list(api.items("/api/v1/nodes"))
-    assert limits(served)[4:] == [8, 4, 4, 4], "the last page was small"
-
-
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [("job-a.b", "job-a.b"), ("a?dryRun=All", "a%3FdryRun%3DAll"), ("../b", "..%2Fb")],
-)
-def test_a_name_in_a_path_is_quoted(served: Served, name: str, path: str) -> None:
-    """Before the fix, a name with `?dryRun=All` made the request a dry run."""
-    served.cluster.faults = [Fault("POST", "", 403, times=1)]
-    with pytest.raises(ApiError):
-        served.api().evict(namespace="n", pod=name, uid="u")
-    assert served.cluster.requests[-1] == ("POST", f"/api/v1/namespaces/n/pods/{path}/eviction")
-
-
 def test_the_token_is_read_again_for_each_request(served: Served) -> None:
     client = served.api()
     served.cluster.objects["/x"] = {}

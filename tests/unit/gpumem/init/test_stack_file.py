@@ -5,20 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpumem import checkout, survey
 from gpumem.init.peaks import Peak
 from gpumem.init.propose import StackProposal, find_gpus, propose
-from gpumem.init.stack_text import AGENT_IMAGE, document, stack_text
+from gpumem.init.stack_text import AGENT_IMAGE, stack_text
 from gpumem.pods import Workload
 from gpumem.survey import SurveyError
 from stacks import settings, stackfile
 from stacks.commands import EXAMPLE
 from tests.support import given_clusters as given_by
-from tests.support import search
 from tests.support.given_clusters import (
     GPU,
     STEADY,
@@ -34,7 +30,6 @@ from tests.support.given_clusters import (
     scaled,
 )
 from tests.support.paths import ROOT
-from tests.support.yaml_trees import plain
 
 PEAKS = {
     Workload(given_by.NAMESPACE_OF.get(name, name), "Deployment", name): Peak(mib, "gpu_pod_memory_used_bytes", 28)
@@ -365,35 +360,6 @@ def test_a_node_that_cannot_be_read_is_left_out_and_named() -> None:
     cluster = record_0000()
     cluster.nodes.append(node("odd", {GPU: "many"}))
     assert any(line.startswith("node odd is left out: 'many'") for line in proposed(cluster).unknown)
-
-
-@search.examples(20, soak=1000)
-@given(st.text(min_size=1, max_size=60), st.text(max_size=40))
-def test_no_text_of_a_tenant_gets_out_of_its_place(path: str, label: str) -> None:
-    volumes = [{"name": "v", "hostPath": {"path": path}}]
-    limits = {GPU: "1"}
-    cluster = record_0000(*of_deployment("evil", "evil", limits=limits, volumes=volumes))
-    cluster.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.product"] = label
-    cluster.namespaces["evil"] = {"pod-security.kubernetes.io/enforce": label}
-    cluster.namespaces["default"] = {}
-    cluster.pods.append(pod("x", "default", limits=limits, volumes=volumes))
-    proposal = proposed(cluster)
-    assert yaml.safe_load(stack_text(proposal)) == plain(document(proposal))
-    assert set(yaml.safe_load(stack_text(proposal))["config"]) == {
-        f"gpu-tenancy:{part}"
-        for part in (
-            "cluster",
-            "mode",
-            "pools",
-            "tenants",
-            "residents",
-            "priorities",
-            "admission",
-            "reconcile",
-            "exporter",
-            "watchdog",
-        )
-    }
 
 
 def test_the_stack_observes_at_first(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,18 +58,3 @@ def test_what_a_guard_computes_for_a_part_of_the_memory_holds_for_the_whole(part
     adj = guarded_oom_score_adj(limit_mib, part_mib)
     total_mib = part_mib + more_mib
     assert badness_pages(limit_mib, adj, total_mib) <= badness_pages(0, 1000, total_mib)
-
-
-@pytest.mark.parametrize(
-    ("request_mib", "adj"), [(1, 999), (62, 999), (63, 999), (125, 998), (8192, 869), (62_300, 3), (62_464, 3)]
-)
-def test_a_burstable_pods_adjustment_stays_between_the_other_classes(request_mib: int, adj: int) -> None:
-    assert burstable_oom_score_adj(request_mib, NODE_4) == adj
-
-
-def test_the_kubelet_takes_who_is_above_its_request_then_the_lower_class_then_the_larger_excess() -> None:
-    unknown = state("unknown", None)
-    small, large = state("small", 6, request=5, priority=-1), state("large", 9, request=5, priority=-1)
-    critical, within = state("critical", 99, request=5, priority=9), state("within", 5, request=5, priority=-9)
-    order = eviction_order([within, critical, small, large, unknown])
-    assert [[s.name for s in group] for group in order] == [["unknown"], ["large"], ["small"], ["critical"], ["within"]]

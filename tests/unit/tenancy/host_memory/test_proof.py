@@ -17,7 +17,6 @@ from tests.support.memory_pools import INFERENCE, MICROVM, NODE_4
 from tests.support.oom_killer import badness_pages
 
 PRIORITIES = {"homelab-critical": 100_000, "homelab-disposable": -1000}
-SIZES = st.integers(min_value=1, max_value=60_000)
 
 
 @st.composite
