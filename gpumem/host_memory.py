@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gpumem import checkout
@@ -17,9 +18,8 @@ from gpumem.paper import Paper, text_of_lines
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS
 from gpumem.report import row
-from tenancy.host_memory.history import MINUTE, RARELY, JointUse, Probability, UsageSample, Use, joint_use
+from tenancy.host_memory.history import MINUTE, RARELY, HourCount, JointUse, UsageSample, Use, joint_use
 from tenancy.host_memory.pool import HostMemoryPool, Workload
-from tenancy.host_memory.report import host_memory_report
 from tenancy.units import MIB
 
 # Each proposed number is a multiple of this many MiB (an eighth of a GiB).
@@ -29,7 +29,7 @@ _COLUMNS = ("time", "workload", "mib")
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadUse:
-    """The measured use of a workload.
+    """The measured use of a workload, beside the `steady_mib` and the `peak_mib` that are declared.
 
     If a number of the stack file is wrong, its key is in `contradictions` and in `proposed`.
     """
@@ -37,7 +37,9 @@ class WorkloadUse:
     workload: str
     minutes: int
     usual_mib: float
+    steady_mib: int
     most_mib: float
+    peak_mib: int
     above_request: float
     contradictions: Mapping[str, str]
     proposed: Mapping[str, int]
@@ -47,16 +49,22 @@ class WorkloadUse:
 class PoolUse:
     """The measured use of a pool.
 
-    The fields of a pool have the same meaning as in tenancy.host_memory.history. `text` is the report.
+    `minutes` is the number of minutes with samples of all workloads, `first` and `last` are the first and the last of
+    them, in minutes since 1970. In the minute `highest`, all workloads together used the most: `highest_mib` of the
+    pods' `pods_mib`. The other fields have the same meaning as in tenancy.host_memory.history.
     """
 
     pool: str
     workloads: tuple[WorkloadUse, ...]
+    minutes: int
+    first: int
+    last: int
+    highest: int
+    highest_mib: float
+    pods_mib: int
     together: float
-    by_chance: float
-    short: Probability
-    needs_victims: Probability
-    text: str
+    short: HourCount
+    needs_victims: HourCount
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +109,19 @@ def _pool_use(pool: HostMemoryPool, samples: Sequence[UsageSample]) -> PoolUse:
     except ValueError as error:
         raise HistoryError(f"{pool.name}: {error}") from None
     workloads = tuple(_workload(use, joint, index) for index, use in enumerate(joint.uses))
-    return row(PoolUse, joint, pool=pool.name, workloads=workloads, text=host_memory_report(pool, joint))
+    highest, held = joint.highest
+    return row(
+        PoolUse,
+        joint,
+        pool=pool.name,
+        workloads=workloads,
+        minutes=len(joint.minutes),
+        first=min(joint.minutes),
+        last=max(joint.minutes),
+        highest=highest,
+        highest_mib=sum(held),
+        pods_mib=pool.pods_mib,
+    )
 
 
 def _workload(use: Use, joint: JointUse, index: int) -> WorkloadUse:
@@ -113,12 +133,21 @@ def _workload(use: Use, joint: JointUse, index: int) -> WorkloadUse:
         "peak_mib": use.most_mib,
     }
     proposed = {key: math.ceil(needed[key] / GRID_MIB) * GRID_MIB for key in contradictions}
-    return row(WorkloadUse, use, workload=use.workload.name, proposed=proposed)
+    declared = use.workload
+    return row(
+        WorkloadUse,
+        use,
+        workload=declared.name,
+        steady_mib=declared.steady_mib,
+        peak_mib=declared.peak_mib,
+        proposed=proposed,
+    )
 
 
 @text_of_lines
 def advised_text(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
-    yield from (pool.text for pool in report.pools)
+    for pool in report.pools:
+        yield from _pool_lines(pool)
     if report.fine:
         return
     for pool in report.pools:
@@ -134,6 +163,27 @@ def advised_text(report: HostMemoryAdvised, paper: Paper) -> Iterator[str]:
         yield from paper.wrapped("that fits, by settings and policy pack:")
         yield ""
         yield from report.patch.splitlines()
+
+
+def _pool_lines(pool: PoolUse) -> Iterator[str]:
+    yield f"{pool.pool}: {pool.minutes} minutes of all workloads, {_date(pool.first)} to {_date(pool.last)}"
+    yield ""
+    yield f"{'MiB':24}{'usual':>8}{'declared':>10}{'most':>9}{'declared':>10}"
+    for use in pool.workloads:
+        usual = f"{use.usual_mib:>8.0f}{use.steady_mib:>10}"
+        yield f"{use.workload:24}{usual}{use.most_mib:>9.0f}{use.peak_mib:>10}"
+    yield ""
+    for use in pool.workloads:
+        for key, seen in use.contradictions.items():
+            yield f"! memory_pools.{pool.pool}.workloads.{use.workload}.{key}: {seen}"
+    yield f"together at most {pool.highest_mib:.0f} of {pool.pods_mib} MiB, {_date(pool.highest)}"
+    yield f"two or more peaked in {pool.together:.2%} of the minutes"
+    yield f"short with every victim gone: {pool.short.hits} of {pool.short.hours} hours"
+    yield f"short with every victim there, at its most: {pool.needs_victims.hits} of {pool.needs_victims.hours} hours"
+
+
+def _date(minute: int) -> str:
+    return f"{datetime.fromtimestamp(minute * MINUTE, UTC):%Y-%m-%d %H:%M}"
 
 
 def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str, list[UsageSample]]:

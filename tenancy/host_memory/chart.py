@@ -35,10 +35,9 @@ def _lines(pool: HostMemoryPool) -> Iterator[str]:
 
 def _burst(pool: HostMemoryPool, burst: Burst) -> str:
     who = " and ".join(workload.name for workload in burst.workloads)
-    killed = f"{burst.victims_killed} victims killed at the most"
     if burst.short_mib:
-        return f"{burst.total_mib} ({who}): {burst.short_mib} short ({burst.short_mib / 1024:.1f} GiB), {killed}"
-    return f"{burst.total_mib} ({who}), {pool.pods_mib - burst.total_mib} left with every victim gone; {killed}"
+        return f"{burst.total_mib} ({who}): {burst.short_mib} short ({burst.short_mib / 1024:.1f} GiB)"
+    return f"{burst.total_mib} ({who}), {pool.pods_mib - burst.total_mib} left with every victim gone"
 
 
 def _kernel(pool: HostMemoryPool) -> str:

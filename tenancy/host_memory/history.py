@@ -3,16 +3,14 @@
 The module also counts how often several workloads are at their peaks at the same time.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
 from tenancy.host_memory.pool import HostMemoryPool, Workload
 
 MINUTE, HOUR = 60, 3600
-CONFIDENCE = 0.95
 # The largest permitted fraction of time in which a workload uses more than its request.
 RARELY = 0.05
 
@@ -57,15 +55,11 @@ class Use:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probability:
-    """The estimated probability that an event happens in an hour. `low` and `high` are the bounds of the 95% confidence
-    interval of the probability.
-    """
+class HourCount:
+    """The number of hours with an event (`hits`), of all hours."""
 
     hits: int
     hours: int
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +68,16 @@ class JointUse:
     pool.
 
     `together` is the fraction of minutes in which at least two workloads used more than half of their burst. A workload
-    without a declared burst counts in a minute if its use is above its declared peak and above its request. `by_chance`
-    is the value that `together` would have for independent workloads.
+    without a declared burst counts in a minute if its use is above its declared peak and above its request. `short` has
+    the hours in which the workloads used more than all pods may, and `needs_victims` those in which they used more than
+    the disposable pods, at their most, leave to them.
     """
 
     uses: tuple[Use, ...]
     minutes: Mapping[int, tuple[float, ...]]
     together: float
-    by_chance: float
-    short: Probability
-    needs_victims: Probability
+    short: HourCount
+    needs_victims: HourCount
 
     @property
     def highest(self) -> tuple[int, tuple[float, ...]]:
@@ -108,26 +102,13 @@ def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
         raise ValueError(f"no minute has a sample of every workload; none at all: {', '.join(missing) or 'of nobody'}")
     minutes = {minute: tuple(found[minute] for found in series.values()) for minute in shared}
     held_mib = sum(disposable.pods_most * disposable.resident_most_mib for disposable in pool.disposable)
-    together, by_chance = _coincidence(pool, minutes)
     return JointUse(
         uses=tuple(_use(workload, series[workload.name]) for workload in pool.workloads),
         minutes=minutes,
-        together=together,
-        by_chance=by_chance,
+        together=_together(pool, minutes),
         short=_hours_above(minutes, pool.pods_mib),
         needs_victims=_hours_above(minutes, pool.pods_mib - held_mib),
     )
-
-
-def interval(hits: int, trials: int) -> tuple[float, float]:
-    """Returns the bounds for the probability of an event that happened in `hits` of `trials` cases.
-
-    The source is Clopper and Pearson, Biometrika 26 (1934).
-    """
-    tail = (1 - CONFIDENCE) / 2
-    low = 0.0 if hits == 0 else _crossing(lambda p: 1 - _at_most(hits - 1, trials, p), tail)
-    high = 1.0 if hits == trials else _crossing(lambda p: 1 - _at_most(hits, trials, p), 1 - tail)
-    return low, high
 
 
 def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
@@ -141,22 +122,14 @@ def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
     )
 
 
-def _coincidence(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> tuple[float, float]:
-    """Returns the fraction of minutes in which at least two workloads were at their peaks.
-
-    Also returns the same fraction for workloads that are independent of each other.
-    """
+def _together(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> float:
+    """Returns the fraction of minutes in which at least two workloads were at their peaks."""
     upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
-    peaking = [[mib > level for mib, level in zip(held, upper, strict=True)] for held in minutes.values()]
-    shares = [sum(column) / len(peaking) for column in zip(*peaking, strict=True)]
-    none = math.prod(1 - share for share in shares)
-    one = sum(
-        share * math.prod(1 - other for j, other in enumerate(shares) if j != i) for i, share in enumerate(shares)
-    )
-    return sum(sum(row) > 1 for row in peaking) / len(peaking), max(1 - none - one, 0.0)
+    peaking = [sum(mib > level for mib, level in zip(held, upper, strict=True)) for held in minutes.values()]
+    return sum(count > 1 for count in peaking) / len(peaking)
 
 
-def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> Probability:
+def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> HourCount:
     """Counts the hours in which the sum of all workloads was above a value.
 
     The unit is an hour, because successive minutes are not independent: memory stays in use.
@@ -165,28 +138,4 @@ def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> 
     for minute, held in minutes.items():
         hour = minute * MINUTE // HOUR
         hours[hour] = hours.get(hour, False) or sum(held) > level_mib
-    hits = sum(hours.values())
-    low, high = interval(hits, len(hours))
-    return Probability(hits=hits, hours=len(hours), low=low, high=high)
-
-
-def _at_most(hits: int, trials: int, p: float) -> float:
-    """Returns the probability that the event happens in at most `hits` of `trials` cases.
-
-    The code uses logarithms, because a term may be too small for a float.
-    """
-    if p <= 0 or p >= 1:
-        return float(p <= 0 or hits >= trials)
-    log_term, total = trials * math.log1p(-p), 0.0
-    for hit in range(hits + 1):
-        total += math.exp(log_term)
-        log_term += math.log((trials - hit) / (hit + 1)) + math.log(p) - math.log1p(-p) if hit < trials else 0.0
-    return min(total, 1.0)
-
-
-def _crossing(rising: Callable[[float], float], level: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < level else (low, middle)
-    return (low + high) / 2
+    return HourCount(hits=sum(hours.values()), hours=len(hours))

@@ -6,7 +6,6 @@ kernel needs no check here beyond the policy rule `memory-limits`. The kubelet c
 more memory. Its check therefore uses the worst case, in which the disposable pod uses its least memory.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,7 +42,6 @@ class Burst:
     workloads: tuple[Workload, ...]
     total_mib: int
     short_mib: int
-    victims_killed: int
 
 
 def requested_mib(pool: HostMemoryPool) -> int:
@@ -91,30 +89,7 @@ def all_at_peak(pool: HostMemoryPool) -> Burst:
 
 def _burst(pool: HostMemoryPool, workloads: Sequence[Workload]) -> Burst:
     total_mib = pool.steady_mib + sum(workload.burst_mib for workload in workloads)
-    over_mib = total_mib - pool.pods_mib
-    held_mib = sum(d.pods_most * d.resident_most_mib for d in pool.disposable)
-    return Burst(
-        workloads=tuple(workloads),
-        total_mib=total_mib,
-        short_mib=max(over_mib, 0),
-        victims_killed=_killed(pool, held_mib + over_mib),
-    )
-
-
-def _killed(pool: HostMemoryPool, freed_mib: int) -> int:
-    """Returns the number of victims that must end to free `freed_mib`.
-
-    The computation assumes that the smallest victims end first. The computation assumes that each victim uses the most
-    memory that it may use.
-    """
-    killed = 0
-    for disposable in sorted(pool.disposable, key=lambda d: d.resident_most_mib):
-        if freed_mib <= 0:
-            break
-        here = min(math.ceil(freed_mib / disposable.resident_most_mib), disposable.pods_most)
-        killed += here
-        freed_mib -= here * disposable.resident_most_mib
-    return killed
+    return Burst(workloads=tuple(workloads), total_mib=total_mib, short_mib=max(total_mib - pool.pods_mib, 0))
 
 
 def _held_mib(workload: Workload, moment: UseLevel) -> int:

@@ -60,7 +60,7 @@ def test_a_real_prometheus_tells_what_the_pods_of_a_workload_held_together(remem
     assert held.count(20_000) == 5
 
 
-def test_prods_report_is_drawn_from_a_real_prometheus(remembering: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prods_report_is_read_from_a_real_prometheus(remembering: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["advise", "--host-memory", "--stack", "prod", "--from", remembering, "--days", "1"], {}) == 0
     text = capsys.readouterr().out
     assert "together at most 29900 of 62464 MiB" in text

@@ -59,6 +59,9 @@ def test_the_report_of_prod_ends_with_whether_the_declarations_hold(
     assert cli.main(["advise", "--host-memory", "--stack", "prod", "--from", str(file)], {}) == code
     text = capsys.readouterr().out
     assert text.startswith("node-4: 120 minutes of all workloads, 1970-01-01 00:00 to 1970-01-01 01:59\n")
+    assert f"\ninference{'':15}{inference_mib:>8}{'5120':>10}{inference_mib:>9}{'20480':>10}\n" in text
+    assert f"\ntogether at most {inference_mib + 10_000} of 62464 MiB, 1970-01-01 00:00\n" in text
+    assert "\ntwo or more peaked in 0.00% of the minutes\nshort with every victim gone: 0 of 2 hours\n" in text
     assert ("! memory_pools.node-4.workloads.inference.steady_mib: usually holds 5121" in text) == bool(code)
 
 

@@ -1,12 +1,8 @@
-import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tenancy.host_memory.history import JointUse, UsageSample, interval, joint_use
-from tenancy.host_memory.report import host_memory_report
+from tenancy.host_memory.history import JointUse, UsageSample, joint_use
 from tests.support.memory_pools import CLICKHOUSE, INFERENCE, NODE_4
 
 DAY_MINUTES = 1440
@@ -50,11 +46,9 @@ def test_what_no_longer_holds_is_named_by_its_key(case: str) -> None:
     assert found[f"inference.{key}"].startswith(seen)
 
 
-def test_peaks_that_come_together_are_told_from_chance() -> None:
+def test_peaks_that_come_together_are_counted() -> None:
     both = dict.fromkeys(range(144), 20_000.0), dict.fromkeys(range(144), 6000.0)
-    found = joint(*both)
-    assert found.together == pytest.approx(0.1)
-    assert found.by_chance == pytest.approx(0.01)
+    assert joint(*both).together == pytest.approx(0.1)
 
 
 def test_who_is_declared_not_to_peak_and_does_is_counted() -> None:
@@ -79,38 +73,3 @@ def test_minutes_that_one_workload_misses_are_left_out() -> None:
 def test_a_history_without_a_workload_is_refused_with_its_name() -> None:
     with pytest.raises(ValueError, match="no minute has a sample of every workload; none at all: clickhouse"):
         joint_use(POOL, [s for s in history({}, {}) if s.workload == "inference"])
-
-
-# The expected bounds come from published tables of confidence intervals.
-@pytest.mark.parametrize(
-    ("hits", "trials", "low", "high"),
-    [
-        (0, 10, 0, 0.3085),
-        (1, 10, 0.0025, 0.4450),
-        (5, 10, 0.1871, 0.8129),
-        (10, 10, 0.6915, 1),
-        (2, 100, 0.0024, 0.0704),
-    ],
-)
-def test_the_interval_is_the_exact_one(hits: int, trials: int, low: float, high: float) -> None:
-    assert interval(hits, trials) == pytest.approx((low, high), abs=6e-5)
-
-
-@given(st.integers(min_value=1, max_value=10_000), st.data())
-def test_the_interval_holds_what_was_seen(trials: int, data: st.DataObject) -> None:
-    hits = data.draw(st.integers(min_value=0, max_value=min(trials, 50)))
-    low, high = interval(hits, trials)
-    assert 0 <= low <= hits / trials <= high <= 1
-    assert math.isfinite(low + high)
-
-
-def test_the_report_draws_the_peak_under_what_the_pods_have() -> None:
-    text = host_memory_report(POOL, joint({700: 20_000}, {700: 6500}))
-    lines = text.splitlines()
-    assert lines[0] == "node-4: 1440 minutes of all workloads, 1970-01-01 00:00 to 1970-01-01 23:59"
-    assert all(len(line) <= 100 for line in lines[:21])
-    assert "─" in lines[2]
-    assert sum("█" in line for line in lines[2:14]) == 4
-    assert "! memory_pools.node-4.workloads.clickhouse.peak_mib: held 6500 MiB, declared 6000" in lines
-    assert "together at most 26500 of 62464 MiB, 1970-01-01 11:40" in lines
-    assert any("short with every victim gone: 0 of 24 hours" in line for line in lines)

@@ -98,12 +98,6 @@ def test_a_victim_is_always_there_and_always_above_its_request() -> None:
     assert [bool(victims(replace(NODE_4, disposable=(d,)))) for d in changed] == [False, False, True]
 
 
-def test_a_burst_counts_the_victims_that_make_room_for_it() -> None:
-    crowded = replace(NODE_4, disposable=(replace(MICROVM, pods_most=60),))
-    (burst,) = bursts(crowded)
-    assert (burst.total_mib, burst.short_mib, burst.victims_killed) == (25_600, 0, 24)
-
-
 def test_the_coincidence_of_all_peaks_is_stated() -> None:
     three = tuple(
         replace(INFERENCE, name=name, steady_mib=1000, peak_mib=25_000, limit_mib=26_000) for name in ("a", "b", "c")
