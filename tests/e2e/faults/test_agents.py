@@ -16,7 +16,18 @@ from tenancy import names
 from tests.support import search
 from tests.support.e2e.agents import ended, give, pod_of, pods_of, rollout_jobs, run_once, succeeds, without_runs
 from tests.support.e2e.processes import end_by_sigterm
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, eventually, jobs, pods
+from tests.support.e2e.rollout import (
+    AGENTS,
+    GPU_COUNT,
+    GPUMEM,
+    SYSTEM,
+    Object,
+    Rollout,
+    cron_job,
+    eventually,
+    jobs,
+    pods,
+)
 from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
@@ -25,6 +36,12 @@ DEAD = "dead"  # A node without a kubelet. kwok does not simulate this node.
 KILLS = 4
 STOPPED = 143
 LONGEST_RUN_SECONDS = 4.0  # The seconds from the creation of the Job to its end.
+
+
+@pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    stack.settle(runs=AGENTS)
+    return stack
 
 
 @pytest.fixture
@@ -171,7 +188,3 @@ def test_a_run_on_a_dead_node_delays_no_other_run(prod: Rollout) -> None:
         for agent in agents:
             eventually(lambda a=agent: last(a) != before[a], f"a later run of {agent} completes")
         assert not any(ended(prod, job) for job in stuck)
-
-
-def cron_job(agent: str) -> str:
-    return f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"

@@ -11,6 +11,7 @@ from typing import Any
 from tenancy import names
 from tests.support.e2e.agents import run_once, succeeds
 from tests.support.e2e.rollout import (
+    AGENTS,
     GPUMEM,
     SYSTEM,
     Rollout,
@@ -28,7 +29,6 @@ from tests.support.e2e.rollout import (
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
 CLUSTER_QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpu-cq"
-AGENTS = (names.RECONCILE, names.WATCHDOG, names.GATE)
 GUESTS = [f"guest-{number}" for number in range(10)]
 ETCD_PAUSE_SECONDS = 12  # The pause is longer than an agent waits for a response.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tenancy import names
 from tests.support.e2e.agents import forget_nodes
 from tests.support.e2e.rollout import (
     GPU_COUNT,
@@ -35,6 +36,12 @@ T4 = {
     "nvidia.com/gpu.memory": "15360",
     "nvidia.com/gpu.count": "1",
 }
+
+
+@pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    stack.settle(runs=[names.RECONCILE])
+    return stack
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,12 @@ def reasons(prod: Rollout, target: str, namespace: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    stack.settle(runs=[names.GATE])
+    return stack
+
+
+@pytest.fixture(scope="module")
 def used(prod: Rollout) -> Iterator[Rollout]:
     ml = deployment("immich-ml", "3000", replicas=2)
     tts = deployment("tts", None, replicas=0)

@@ -31,6 +31,12 @@ READ = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9402/metri
 
 
 @pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    stack.settle(runs=[names.RECONCILE])
+    return stack
+
+
+@pytest.fixture(scope="module")
 def gpu(prod: Rollout) -> Iterator[Path]:
     with real_gpu(prod) as shown:
         yield shown

@@ -10,11 +10,16 @@ import pytest
 from agents.runtime.clock import PROMPT_SECONDS, seconds_left
 from components.base.zipapp import digest
 from tenancy import names
-from tests.support.e2e.rollout import SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs
+from tests.support.e2e.rollout import AGENTS, SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs
 from toolchain.cluster.control_plane import NODE
 
-CRON_JOBS = [names.RECONCILE, names.WATCHDOG, names.GATE]
 CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    stack.settle(runs=AGENTS)
+    return stack
 
 
 def completed_run(prod: Rollout, agent: str) -> Object | None:
@@ -31,7 +36,7 @@ def mounts(pod: Object) -> dict[str, Object]:
     return {mount["mountPath"]: volumes[mount["name"]] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
 
 
-@pytest.mark.parametrize("agent", CRON_JOBS)
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_cron_jobs_run_completes_in_a_real_container_with_its_code_and_its_credentials(
     prod: Rollout, agent: str
 ) -> None:
@@ -49,7 +54,7 @@ def test_a_cron_jobs_run_completes_in_a_real_container_with_its_code_and_its_cre
     assert code["metadata"]["annotations"][names.AGENTS_DIGEST] == digest(held)
 
 
-@pytest.mark.parametrize("agent", CRON_JOBS)
+@pytest.mark.parametrize("agent", AGENTS)
 def test_a_runs_pod_has_its_scheduled_minute_in_its_name(prod: Rollout, agent: str) -> None:
     """A late run calculates its end from the minute in the name of its Job."""
     pod = eventually(lambda: completed_run(prod, agent), f"a run of {agent} has completed")["metadata"]

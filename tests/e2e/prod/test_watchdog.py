@@ -23,6 +23,7 @@ from tests.support.e2e.rollout import (
     becomes,
     condition,
     container,
+    cron_job,
     deployment,
     eventually,
     job,
@@ -41,7 +42,7 @@ DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
 # The namespace, the app and the budget in MiB of each pod.
 RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))
 COOL_DOWN = "COOL_DOWN_SECONDS"
-CRON_JOB = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
+CRON_JOB = cron_job(names.WATCHDOG)
 JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG)}"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
@@ -91,7 +92,7 @@ class Card:
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Iterator[Rollout]:
-    stack.settle(quick)
+    stack.settle(quick, runs=[names.WATCHDOG])
     declared = stack.get(CRON_JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     quicker = deepcopy(declared)
     give(quicker, **{COOL_DOWN: "1"})

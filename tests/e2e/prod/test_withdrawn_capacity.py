@@ -1,5 +1,7 @@
 """Replaces the ledger of a running cluster. Reconcile first removes the old capacity from the nodes."""
 
+import pytest
+
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
 
@@ -7,6 +9,12 @@ NODE = "k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 DOMAIN = "example.org"
 NEW = names.Names(DOMAIN)
+
+
+@pytest.fixture(scope="module")
+def prod(stack: Rollout) -> Rollout:
+    stack.settle(runs=[names.RECONCILE])
+    return stack
 
 
 def ledger(prod: Rollout) -> Object:

@@ -12,6 +12,7 @@ from tests.support.e2e.rollout import (
     Object,
     Rollout,
     condition,
+    cron_job,
     eventually,
     job_pods,
     jobs,
@@ -26,7 +27,7 @@ def run_once(prod: Rollout, agent: str) -> str:
 def start(
     prod: Rollout, agent: str, change: Callable[[dict[str, Any]], object] = lambda pod: None, **environment: str
 ) -> str:
-    template = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}")["spec"]["jobTemplate"]
+    template = prod.get(cron_job(agent))["spec"]["jobTemplate"]
     pod = template["spec"]["template"]["spec"]
     give(pod, **environment)
     change(pod)
@@ -69,12 +70,13 @@ def succeeds(prod: Rollout, name: str) -> None:
 @contextmanager
 def without_runs(prod: Rollout, agent: str) -> Iterator[None]:
     """A Job of the CronJob can appear after the suspension, and before its name is in the status of the CronJob."""
-    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
 
     def suspend(suspended: bool) -> Object:
-        return prod.cluster.api.patch(cron_job, {"spec": {"suspend": suspended}})
+        return prod.cluster.api.patch(cron_job(agent), {"spec": {"suspend": suspended}})
 
-    uid = suspend(True)["metadata"]["uid"]
+    before = prod.get(cron_job(agent))
+    uid = before["metadata"]["uid"]
+    suspend(True)
 
     def deleted() -> list[str]:
         found = [job["metadata"]["name"] for job in prod.items(jobs(SYSTEM)) if is_under_way(job, uid)]
@@ -88,7 +90,7 @@ def without_runs(prod: Rollout, agent: str) -> Iterator[None]:
         )
         yield
     finally:
-        suspend(False)
+        suspend(before["spec"]["suspend"])
 
 
 def is_under_way(job: Object, owner: str) -> bool:

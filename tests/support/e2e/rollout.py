@@ -1,12 +1,12 @@
 """Rolls out prod on a real cluster with the Pulumi CLI, and reads the objects of the cluster."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL
+from tenancy.names import GATE, GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL, RECONCILE, WATCHDOG
 from tests.support.paths import ROOT
 from tests.support.workspace import Outcome, Workspace
 from toolchain.cluster import simulated
@@ -14,6 +14,7 @@ from toolchain.cluster.api import ApiAnswer, ClusterApi, wait_until
 from toolchain.cluster.cluster import HeldCluster
 
 SYSTEM = "gpu-tenancy-system"
+AGENTS = (RECONCILE, WATCHDOG, GATE)
 GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 LOW, HIGH = "gpu-batch", "gpu-urgent"  # prod's classes of queued work
 SCHEMAS = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -53,11 +54,19 @@ class Rollout:
         self.rolled_out = None if outcome.code else self.workspace.stack_file.read_text()
         return outcome
 
-    def settle(self, change: Change = unchanged) -> None:
+    def settle(self, change: Change = unchanged, *, runs: Collection[str] = ()) -> None:
+        """Rolls prod out with this change, unless it is rolled out. Of the agents, only `runs` run each minute, because
+        the runs of all three take more CPU time than all the rest of an idle cluster.
+        """
         self.workspace.reset()
         self.workspace.change(change)
         if self.rolled_out != self.workspace.stack_file.read_text():
             self.up()
+        self.let_run(runs)
+
+    def let_run(self, agents: Collection[str]) -> None:
+        for agent in AGENTS:
+            self.cluster.api.patch(cron_job(agent), {"spec": {"suspend": agent not in agents}})
 
     def expect_no_changes(self) -> None:
         self._succeed("preview", "--expect-no-changes", *_PLAIN)
@@ -66,7 +75,10 @@ class Rollout:
         return self._run("preview", "--refresh", "--expect-no-changes", *_PLAIN, *_GATED)
 
     def destroy(self) -> Outcome:
+        """Reconcile lets go of the ledger."""
         self.rolled_out = None
+        if self.cluster.api.get(cron_job(RECONCILE)):
+            self.let_run(AGENTS)
         return self._succeeded(self._run("destroy", "--yes", "--skip-preview", *_PLAIN, **_STATE_AT_THE_END))
 
     def preview_destroy(self) -> Outcome:
@@ -222,6 +234,10 @@ def job(name: str, queue: str | None, count: int = 1, priority: str = LOW, *, re
         "metadata": {"name": name, "labels": labels},
         "spec": {"backoffLimit": 0, "template": template},
     }
+
+
+def cron_job(agent: str) -> str:
+    return f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{agent}"
 
 
 def pods(namespace: str, name: str = "") -> str:
