@@ -11,8 +11,9 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.e2e import state
-from tests.support.e2e.rollout import Rollout, becomes
+from tests.support.e2e.rollout import Rollout
 from tests.support.paths import ROOT
+from tests.support.waiting import becomes
 from tests.support.workspace import workspace
 from toolchain.cluster import cluster, node, paths
 from toolchain.cluster.cluster import HeldCluster

@@ -13,8 +13,9 @@ from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.e2e import plugin
 from tests.support.e2e.made import made
-from tests.support.e2e.rollout import GPUMEM, Object, eventually, ready_pod
+from tests.support.e2e.rollout import GPUMEM, Object, ready_pod
 from tests.support.given import declared
+from tests.support.waiting import eventually
 from toolchain.cluster import node
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image

@@ -15,8 +15,8 @@ from tests.support.e2e.history import history
 from tests.support.e2e.interrupted_stack import InterruptedStack
 from tests.support.e2e.lab import Lab
 from tests.support.e2e.records_world import USE_MIB, World, namespace_of, records_world
-from tests.support.e2e.rollout import becomes, eventually
 from tests.support.given_clusters import GPU
+from tests.support.waiting import becomes, eventually
 from tests.support.workspace import workspace
 from toolchain.cluster.api import MERGE
 from toolchain.cluster.cluster import HeldCluster

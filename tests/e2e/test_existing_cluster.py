@@ -10,7 +10,7 @@ from tenancy import names
 from tests.support import search
 from tests.support.e2e.interrupting import kill_at
 from tests.support.e2e.lab import CLASSES, NAMESPACES, Lab
-from tests.support.e2e.rollout import eventually
+from tests.support.waiting import eventually
 from tests.support.workspace import workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.api import MERGE

@@ -24,7 +24,8 @@ from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.e2e.made import account_objects, made
 from tests.support.e2e.processes import end_by_sigterm
-from tests.support.e2e.rollout import GPUMEM, Object, eventually, ready_pod
+from tests.support.e2e.rollout import GPUMEM, Object, ready_pod
+from tests.support.waiting import eventually
 from toolchain.cluster import fake_nvml, node
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image

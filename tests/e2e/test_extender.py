@@ -11,8 +11,8 @@ from tenancy.ledger import Seat
 from tenancy.units import MIB
 from tests.support.e2e.extending import NAMES, POOL, TENANT, Bench, placement
 from tests.support.e2e.proxy import Fault, Proxy, proxied
-from tests.support.e2e.rollout import PATIENCE_SECONDS, becomes, eventually
 from tests.support.e2e.scheduler_pod import SchedulerPod
+from tests.support.waiting import PATIENCE_SECONDS, becomes, eventually
 from toolchain.cluster.cluster import HeldCluster
 
 # The MiB of the four devices on the node of record 0003.

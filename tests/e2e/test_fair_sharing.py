@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.e2e.queueing import WORKLOADS, gpu_pods, rolled_out, workloads
-from tests.support.e2e.rollout import LOW, Object, Rollout, becomes, eventually, job, jobs, pods, submit
+from tests.support.e2e.rollout import LOW, Object, Rollout, job, jobs, pods, submit
 from tests.support.prod import raw
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import cluster, simulated
 from toolchain.cluster.api import MERGE, NOT_FOUND
 from toolchain.cluster.extent import Extent

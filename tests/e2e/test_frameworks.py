@@ -35,10 +35,8 @@ from tests.support.e2e.rollout import (
     Object,
     Rollout,
     await_running,
-    becomes,
     complete,
     condition,
-    eventually,
     job,
     job_pods,
     jobs,
@@ -50,6 +48,7 @@ from tests.support.e2e.rollout import (
 from tests.support.given import CLUSTER, CODE
 from tests.support.healthy import ARGS
 from tests.support.queued_work import IMAGE, RUNTIME, Manifest, path, template, work
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import cluster, paths, simulated
 from toolchain.cluster.api import MERGE, NOT_FOUND, ApiAnswer
 from toolchain.cluster.extent import Extent

@@ -14,9 +14,9 @@ from components.base.system import ClusterSpec, code_config_map, namespace
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.curves import Use, answer
-from tests.support.e2e.rollout import PATIENCE_SECONDS, eventually
 from tests.support.e2e.scripted import PORT, Scripted, pending
 from tests.support.engine import build
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image

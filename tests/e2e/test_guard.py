@@ -14,7 +14,7 @@ from tenancy import names
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tests.support.e2e.made import account_objects, made
-from tests.support.e2e.rollout import becomes, eventually, ready_pod
+from tests.support.e2e.rollout import ready_pod
 from tests.support.e2e.squeezed import (
     CRITICAL,
     DISPOSABLE,
@@ -26,6 +26,7 @@ from tests.support.e2e.squeezed import (
     reconfigure,
     squeezed,
 )
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image

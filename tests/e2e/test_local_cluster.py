@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.e2e.processes import lives
-from tests.support.e2e.rollout import becomes, eventually
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.errors import ClusterError

@@ -20,10 +20,8 @@ from tests.support.e2e.rollout import (
     Object,
     Rollout,
     await_running,
-    becomes,
     complete_pods,
     condition,
-    eventually,
     job,
     job_pods,
     jobs,
@@ -33,6 +31,7 @@ from tests.support.e2e.rollout import (
 )
 from tests.support.prod import raw
 from tests.support.queued_work import path, work
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.extent import Extent
 

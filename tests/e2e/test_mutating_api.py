@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from tests.support.e2e.admitted import create, gpu_pod, spec_of
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
 from tests.support.prod import raw
+from tests.support.waiting import eventually
 from tests.support.workspace import Workspace, workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.extent import Extent

@@ -19,8 +19,9 @@ from components.base.zipapp import build, build_for_nodes
 from tenancy import names
 from tests.support.e2e.lab import NAMESPACES, Lab
 from tests.support.e2e.remains import left_behind
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, becomes, eventually, pods
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, pods
 from tests.support.prod import raw
+from tests.support.waiting import becomes, eventually
 from tests.support.workspace import workspace
 from toolchain.cluster import cluster, image
 from toolchain.cluster.cluster import HeldCluster

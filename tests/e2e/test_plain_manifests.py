@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.e2e.rollout import SYSTEM, Object, Rollout, becomes, complete_pods, eventually, jobs
+from tests.support.e2e.rollout import SYSTEM, Object, Rollout, complete_pods, jobs
 from tests.support.paths import ROOT
+from tests.support.waiting import becomes, eventually
 from tests.support.workspace import workspace
 from toolchain.cluster import cluster
 from toolchain.cluster.api import ClusterApi

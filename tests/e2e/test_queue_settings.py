@@ -19,10 +19,8 @@ from tests.support.e2e.rollout import (
     Rollout,
     await_running,
     await_waiting,
-    becomes,
     complete,
     condition,
-    eventually,
     job,
     job_pods,
     jobs,
@@ -32,6 +30,7 @@ from tests.support.e2e.rollout import (
     workload,
 )
 from tests.support.prod import raw
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import cluster, simulated
 from toolchain.cluster.extent import Extent
 

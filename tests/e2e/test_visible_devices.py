@@ -8,7 +8,8 @@ import pytest
 from components.admission.device import device_stamps
 from components.admission.policy import binding
 from tenancy.names import Names
-from tests.support.e2e.rollout import Object, eventually, logged
+from tests.support.e2e.rollout import Object, logged
+from tests.support.waiting import eventually
 from toolchain.cluster import node
 from toolchain.cluster.api import ApiAnswer
 from toolchain.cluster.cluster import HeldCluster

@@ -5,17 +5,25 @@ from typing import Any
 
 from toolchain.cluster.api import wait_until
 
-PATIENCE_SECONDS = 240.0
-_PAUSE_SECONDS = 0.02
+# A run of a CronJob ends within two minutes.
+PATIENCE_SECONDS = 240
+# Lanes of tests wait at the same time, so that the pause limits the load.
+LONGEST_PAUSE_SECONDS = 0.5
 
 
-def eventually(holds: Callable[[], Any], state: Callable[[], object] | None = None) -> Any:
+def eventually(
+    holds: Callable[[], Any],
+    what: str = "the test waits",
+    state: Callable[[], object] | None = None,
+    *,
+    pause_seconds: float = LONGEST_PAUSE_SECONDS,
+) -> Any:
     """Returns the first true result of `holds`. An OSError counts as false.
 
-    Raises ClusterError with the result of `state` if nothing has been true for PATIENCE_SECONDS.
+    Raises ClusterError with `what` and the result of `state` if nothing has been true for PATIENCE_SECONDS.
     """
-    return wait_until(holds, PATIENCE_SECONDS, "the test waits", state, pause_seconds=_PAUSE_SECONDS)
+    return wait_until(holds, PATIENCE_SECONDS, what, state, pause_seconds=pause_seconds)
 
 
-def becomes(read: Callable[[], object], wanted: object) -> None:
-    eventually(lambda: read() == wanted, read)
+def becomes(read: Callable[[], object], wanted: object, what: str = "the test waits") -> None:
+    eventually(lambda: read() == wanted, what, read)

@@ -19,6 +19,7 @@ JSON_PATCH = "application/json-patch+json"
 CONFLICT, NOT_FOUND = 409, 404
 ANSWER_SECONDS = 65  # The API server itself ends a request after 60 s (--request-timeout).
 PAUSE_SECONDS = 0.2
+_FIRST_PAUSE_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -137,18 +138,21 @@ def wait_until(
 ) -> Any:
     """Calls `holds` repeatedly until it returns a true value, and returns this value.
 
-    If `holds` raises an OSError, the result counts as false. If `seconds` pass without a true value, raises
-    ClusterError with a message that contains the result of `state`.
+    The pauses between the calls are short at first, and grow to `pause_seconds`. If `holds` raises an OSError, the
+    result counts as false. If `seconds` pass without a true value, raises ClusterError with a message that contains
+    the result of `state`.
     """
     deadline = time.monotonic() + seconds
     last: object = None
+    pause = 0.0
     while time.monotonic() < deadline:
         try:
             if found := holds():
                 return found
         except OSError as error:
             last = error
-        time.sleep(pause_seconds)
+        pause = min(pause * 1.5 + _FIRST_PAUSE_SECONDS, pause_seconds)
+        time.sleep(pause)
     raise ClusterError(f"{what}: not within {seconds:g} s{_so_far(state)}" + (f" ({last})" if last else ""))
 
 

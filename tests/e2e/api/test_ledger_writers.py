@@ -8,10 +8,10 @@ from stacks import platform, settings
 from tenancy import names
 from tests.support.e2e.access import await_right
 from tests.support.e2e.admitted import put_into_force
-from tests.support.e2e.rollout import becomes, eventually
 from tests.support.e2e.server import ApiServer
 from tests.support.engine import build
 from tests.support.prod import raw
+from tests.support.waiting import becomes, eventually
 
 SYSTEM = "gpu-tenancy-system"
 NODES = names.node_agent_namespace(SYSTEM)

@@ -10,8 +10,8 @@ from components.admission.host_memory import policies
 from components.admission.policy import binding
 from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiAnswer, ApiServer
+from tests.support.waiting import eventually
 
 CRITICAL, DISPOSABLE = "homelab-critical", "homelab-disposable"
 PLURALS = {

@@ -18,8 +18,8 @@ from tests.support.e2e.admitted import (
     put_into_force,
 )
 from tests.support.e2e.mesh import LABEL, mesh
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
+from tests.support.waiting import eventually
 from toolchain.cluster.api import MERGE
 
 QUEUE_TENANT = "team-a"

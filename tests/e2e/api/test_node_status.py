@@ -8,8 +8,8 @@ import pytest
 from components.admission import node_status
 from components.admission.policy import binding
 from tenancy.names import Names
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ADMIN, RECONCILE, WATCHDOG, ApiAnswer, ApiServer
+from tests.support.waiting import eventually
 
 SYSTEM = "gpu-tenancy-system"
 NAMES = Names("example.org")

@@ -13,11 +13,11 @@ from stacks import platform, settings
 from tests.support.e2e import given_world
 from tests.support.e2e.admitted import PLURALS
 from tests.support.e2e.plugin import environ
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import NAMESPACES, ApiAnswer, ApiServer
 from tests.support.engine import build
 from tests.support.given_clusters import GPU, Cluster, of_deployment, pod, record_0000
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 
 GPUMEM = "example.com/gpumem"
 

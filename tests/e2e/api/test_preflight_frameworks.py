@@ -12,11 +12,11 @@ import yaml
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tests.support.e2e.given_world import create_pod
 from tests.support.e2e.plugin import environ
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import NAMESPACES, ApiServer
 from tests.support.given_clusters import of_deployment
 from tests.support.paths import ROOT
 from tests.support.prod import raw
+from tests.support.waiting import eventually
 
 JOBSET = FRAMEWORKS[FrameworkName.JOBSET]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

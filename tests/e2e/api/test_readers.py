@@ -9,10 +9,10 @@ from components.readers import binding, viewer_role
 from tenancy import names
 from tests.support.e2e.admitted import await_policies
 from tests.support.e2e.plugin import gpumem
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
 from tests.support.e2e.tenant import TENANT, let_edit
 from tests.support.kubectl import LEDGER_OF_PROD, SYSTEM, device_slice, node, pod
+from tests.support.waiting import eventually
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 VIEWERS = "team-immich"

@@ -25,9 +25,9 @@ from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
 from tests.support.e2e.access import await_right
 from tests.support.e2e.made import account_objects
 from tests.support.e2e.proxy import Fault, Proxy, proxied
-from tests.support.e2e.rollout import becomes, eventually
 from tests.support.e2e.server import RECONCILE, ApiServer
 from tests.support.nvidia_slices import Gpu, nvidia_slice
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster.paths import Folder
 
 NAMES = Names("example.org")

@@ -26,10 +26,10 @@ from tests.support.e2e.admitted import (
     put_into_force,
     queued,
 )
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
 from tests.support.e2e.tenant import may_write
 from tests.support.prod import declared, drop, put, raw
+from tests.support.waiting import eventually
 from toolchain.cluster.api import MERGE
 
 EVE = "eve"

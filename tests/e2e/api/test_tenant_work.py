@@ -14,11 +14,11 @@ from tenancy import names
 from tenancy.frameworks import FRAMEWORKS, GATES, Framework, FrameworkName
 from tenancy.names import JOB_CONTROLLERS
 from tests.support.e2e.admitted import GPUS, QUEUES, Pod, asks, configuration, container, create, pod, put_into_force
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiAnswer, ApiServer
 from tests.support.e2e.tenant import TENANT, may_write
 from tests.support.engine import build
 from tests.support.prod import drop, put
+from tests.support.waiting import eventually
 from toolchain.cluster.api import MERGE
 
 KUEUE = service_account_user("kueue-system", names.KUEUE_SERVICE_ACCOUNT)

@@ -16,18 +16,8 @@ from tenancy import names
 from tests.support import search
 from tests.support.e2e.agents import ended, give, pod_of, pods_of, rollout_jobs, run_once, succeeds, without_runs
 from tests.support.e2e.processes import end_by_sigterm
-from tests.support.e2e.rollout import (
-    AGENTS,
-    GPU_COUNT,
-    GPUMEM,
-    SYSTEM,
-    Object,
-    Rollout,
-    cron_job,
-    eventually,
-    jobs,
-    pods,
-)
+from tests.support.e2e.rollout import AGENTS, GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, cron_job, jobs, pods
+from tests.support.waiting import eventually
 from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"

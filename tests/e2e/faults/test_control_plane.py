@@ -16,15 +16,14 @@ from tests.support.e2e.rollout import (
     SYSTEM,
     Rollout,
     await_running,
-    becomes,
     changes,
     container,
-    eventually,
     job,
     jobs,
     pods,
     submit,
 )
+from tests.support.waiting import becomes, eventually
 
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"

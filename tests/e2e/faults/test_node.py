@@ -9,16 +9,8 @@ import pytest
 
 from tenancy import names
 from tests.support.e2e.agents import forget_nodes
-from tests.support.e2e.rollout import (
-    GPU_COUNT,
-    GPUMEM,
-    Object,
-    Rollout,
-    becomes,
-    container,
-    eventually,
-    pods,
-)
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout, container, pods
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import simulated
 from toolchain.cluster.api import MERGE, ClusterApi
 from toolchain.cluster.control_plane import NODE

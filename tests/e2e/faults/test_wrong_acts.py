@@ -19,18 +19,9 @@ from tenancy.ledger import Ledger
 from tests.support.e2e.agents import ended, log_of, start, succeeded
 from tests.support.e2e.exporters import pod_of, shown
 from tests.support.e2e.hardships import Change, behind_an_api_that_takes, nothing, without_rights
-from tests.support.e2e.rollout import (
-    GPUMEM,
-    SHARED,
-    SYSTEM,
-    Object,
-    Rollout,
-    becomes,
-    deployment,
-    eventually,
-    pods,
-)
+from tests.support.e2e.rollout import GPUMEM, SHARED, SYSTEM, Object, Rollout, deployment, pods
 from tests.support.e2e.scripted import PORT, Scripted, quick
+from tests.support.waiting import becomes, eventually
 
 NODE = "k8s-node1"
 RUNAWAY, NEIGHBOUR = ("immich", "immich-ml"), ("frigate", "frigate")

@@ -33,7 +33,8 @@ from tests.support.e2e.capping import (
     pod,
     processes,
 )
-from tests.support.e2e.rollout import condition, eventually, logged, pods
+from tests.support.e2e.rollout import condition, logged, pods
+from tests.support.waiting import eventually
 from toolchain.cluster import fake_nvml, nvidia
 from toolchain.cluster.api import wait_until
 from toolchain.cluster.paths import program

@@ -20,16 +20,8 @@ from components.agents.gate import GateSpec
 from tenancy import names
 from tests.support.e2e.prometheus import Prometheus, prometheus
 from tests.support.e2e.real_gpu import real_gpu
-from tests.support.e2e.rollout import (
-    GPUMEM,
-    SYSTEM,
-    Object,
-    Rollout,
-    becomes,
-    condition,
-    eventually,
-    pods,
-)
+from tests.support.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, condition, pods
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster.api import wait_until
 from toolchain.cluster.background import call_repeatedly
 from toolchain.cluster.card import TOTAL_MIB, TURN_SECONDS, Card, deployment

@@ -18,13 +18,13 @@ from tests.support.e2e.rollout import (
     await_schemas,
     await_waiting,
     complete,
-    eventually,
     jobs,
     pods,
     running_pods,
     workload,
 )
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 from tests.support.workspace import Outcome
 
 # A program that declares the same Deployment as examples/consumer, but without our component.

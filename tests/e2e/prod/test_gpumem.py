@@ -13,16 +13,15 @@ from tests.support.e2e.rollout import (
     Rollout,
     await_running,
     await_waiting,
-    becomes,
     container,
     deployment,
-    eventually,
     job,
     jobs,
     pods,
     submit,
     workload,
 )
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import control_plane
 from toolchain.cluster.api import MERGE
 from toolchain.cluster.image import agent_image

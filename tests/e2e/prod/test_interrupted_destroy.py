@@ -9,8 +9,9 @@ from tenancy import names
 from tests.support.e2e.agents import run_once, without_runs
 from tests.support.e2e.interrupting import LEDGER, is_retiring, kill_amid
 from tests.support.e2e.remains import kept, left_behind
-from tests.support.e2e.rollout import SYSTEM, Rollout, await_running, becomes, job, submit
+from tests.support.e2e.rollout import SYSTEM, Rollout, await_running, job, submit
 from tests.support.prod import raw
+from tests.support.waiting import becomes
 
 QUEUE_TENANTS = {"team-a", "team-b"}
 

@@ -12,7 +12,8 @@ from tests.support.e2e.bucket import bucket
 from tests.support.e2e.interrupting import is_creating, kill_amid
 from tests.support.e2e.killed_rollouts import KilledRollouts
 from tests.support.e2e.remains import left_behind
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, becomes
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout
+from tests.support.waiting import becomes
 
 TENANTS = 10
 INSTALLS = "/api/v1/namespaces/kueue-system/secrets?labelSelector=owner%3Dhelm%2Cstatus%3Dpending-install"

@@ -16,8 +16,9 @@ from tenancy import names
 from tenancy.units import MIB
 from tests.support.e2e import audit, plugin
 from tests.support.e2e.real_gpu import real_gpu
-from tests.support.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, becomes, condition, eventually, logged, pods
+from tests.support.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, condition, logged, pods
 from tests.support.prod import raw
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import card, fake_nvml, node
 from toolchain.cluster.image import agent_image
 from toolchain.cluster.paths import program

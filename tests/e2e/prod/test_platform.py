@@ -9,8 +9,9 @@ import pytest
 
 from tenancy import names
 from tests.support.e2e.remains import left_behind
-from tests.support.e2e.rollout import Rollout, await_schemas, becomes, changes, eventually
+from tests.support.e2e.rollout import Rollout, await_schemas, changes
 from tests.support.paths import ROOT
+from tests.support.waiting import becomes, eventually
 from tests.support.workspace import Outcome, Workspace, workspace
 from toolchain.cluster import kubeconfig
 

@@ -14,12 +14,12 @@ from tests.support.e2e.rollout import (
     Rollout,
     changes,
     condition,
-    eventually,
     job_pods,
     jobs,
     pods,
     register_anew,
 )
+from tests.support.waiting import eventually
 
 T4_NODE = "/api/v1/nodes/k8s-node1"
 TIER_2 = "/apis/scheduling.k8s.io/v1/priorityclasses/tier-2-gpu"

@@ -10,7 +10,8 @@ import pytest
 from agents.runtime.clock import PROMPT_SECONDS, seconds_left
 from components.base.zipapp import digest
 from tenancy import names
-from tests.support.e2e.rollout import AGENTS, SYSTEM, Object, Rollout, condition, eventually, job_pods, jobs
+from tests.support.e2e.rollout import AGENTS, SYSTEM, Object, Rollout, condition, job_pods, jobs
+from tests.support.waiting import eventually
 from toolchain.cluster.control_plane import NODE
 
 CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -11,8 +11,9 @@ from tenancy import names
 from tests.support.e2e.admitted import asks, container, pod
 from tests.support.e2e.agents import run_once, succeeds
 from tests.support.e2e.remains import kept
-from tests.support.e2e.rollout import Rollout, await_running, deployment, eventually, job, jobs, pods, submit
+from tests.support.e2e.rollout import Rollout, await_running, deployment, job, jobs, pods, submit
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 
 # Pulumi creates the new version of these objects first.
 NAMED_BY_CONTENT = {

@@ -20,18 +20,17 @@ from tests.support.e2e.rollout import (
     SYSTEM,
     Object,
     Rollout,
-    becomes,
     condition,
     container,
     cron_job,
     deployment,
-    eventually,
     job,
     job_pods,
     jobs,
     pods,
 )
 from tests.support.e2e.scripted import PORT, Scripted, quick
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster.background import call_repeatedly
 
 NODE = "k8s-node1"

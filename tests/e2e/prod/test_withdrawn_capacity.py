@@ -3,7 +3,8 @@
 import pytest
 
 from tenancy import names
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, becomes, changes, container, pods
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, changes, container, pods
+from tests.support.waiting import becomes
 
 NODE = "k8s-node1"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"

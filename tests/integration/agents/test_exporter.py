@@ -143,7 +143,7 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
             return get(f"http://127.0.0.1:{shipped.port}/metrics")
 
         def shows(status: int, text: str) -> None:
-            eventually(lambda: (found := metrics())[0] == status and text in found[1], metrics)
+            eventually(lambda: (found := metrics())[0] == status and text in found[1], state=metrics)
 
         shows(200, f'gpu_pool_memory_advertised_bytes{{pool="t4"}} {14000 * 2**20}\n')
         assert parse(metrics()[1]).devices == (T4_DEVICE,)
@@ -153,6 +153,6 @@ def test_the_shipped_exporter_serves_the_card_the_ledger_and_the_cards_loss(
         nvml.show(T4_LINE, status=15)
         shows(503, "gpu 0: NVML: GPU is lost\n")
         published = partial(served.cluster.objects.get, SLICE)
-        eventually(lambda: "taints" in json.dumps(published()), published)
+        eventually(lambda: "taints" in json.dumps(published()), state=published)
         shipped.process.send_signal(signal.SIGTERM)
         assert shipped.process.wait(timeout=PATIENCE_SECONDS) == 0

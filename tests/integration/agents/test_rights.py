@@ -178,9 +178,9 @@ def exported(busy: ServedOverTls) -> tuple[Graph, set[Call]]:
     }
     busy.cluster.watches_last = True
     with subprocess.Popen([sys.executable, "-m", "agents", "exporter"], cwd=ROOT, env=given) as process:
-        eventually(lambda: "create" in verbs(busy), lambda: calls(busy))
+        eventually(lambda: "create" in verbs(busy), state=lambda: calls(busy))
         nvml.show(CARD, "broken 15")
-        eventually(lambda: "patch" in verbs(busy), lambda: calls(busy))
+        eventually(lambda: "patch" in verbs(busy), state=lambda: calls(busy))
         process.terminate()
         assert process.wait(PATIENCE_SECONDS) == 0
     return graph, calls(busy)

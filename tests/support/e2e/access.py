@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tests.support.e2e.rollout import eventually
+from tests.support.waiting import eventually
 from toolchain.cluster.api import ClusterApi
 
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

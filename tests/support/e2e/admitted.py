@@ -8,10 +8,10 @@ from components.admission.policy import ResourceRule, Scope, binding, mutating, 
 from components.base.manifest import Manifest
 from stacks import platform, settings
 from tenancy.names import JOB_CONTROLLERS
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ADMIN, NAMESPACES, ApiAnswer, ApiServer
 from tests.support.engine import build
 from tests.support.prod import Change, raw
+from tests.support.waiting import eventually
 
 GPU, GPUMEM, GPU_COUNT = "nvidia.com/gpu", "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 GPUS = {GPU: "1"}

@@ -6,18 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenancy import names
-from tests.support.e2e.rollout import (
-    PATIENCE_SECONDS,
-    SYSTEM,
-    Object,
-    Rollout,
-    condition,
-    cron_job,
-    eventually,
-    job_pods,
-    jobs,
-    pods,
-)
+from tests.support.e2e.rollout import SYSTEM, Object, Rollout, condition, cron_job, job_pods, jobs, pods
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 
 def run_once(prod: Rollout, agent: str) -> str:

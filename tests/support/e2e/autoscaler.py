@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import yaml
 
 from tests.support.e2e.controllers import DEFINITIONS
-from tests.support.e2e.rollout import Object, eventually
+from tests.support.e2e.rollout import Object
+from tests.support.waiting import eventually
 from toolchain.cluster.api import ClusterApi
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.paths import TOOLCHAIN

@@ -17,8 +17,9 @@ from agents.runtime import exposition
 from tenancy import names
 from tenancy.units import MIB
 from tests.support.e2e.prometheus import Prometheus, prometheus
-from tests.support.e2e.rollout import Object, Rollout, eventually, pods
+from tests.support.e2e.rollout import Object, Rollout, pods
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 from tests.support.workspace import workspace
 from toolchain.cluster import cluster, fake_nvml, node, nvidia
 from toolchain.cluster.api import wait_until

@@ -17,7 +17,7 @@ import yaml
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tests.support.e2e.access import await_right
 from tests.support.e2e.apart import LOCALHOST, apart
-from tests.support.e2e.rollout import eventually
+from tests.support.waiting import eventually
 from toolchain.cluster import certificates, kubeconfig
 from toolchain.cluster.api import ClusterApi
 from toolchain.cluster.cluster import HeldCluster

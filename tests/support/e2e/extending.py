@@ -33,8 +33,8 @@ from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import Names
 from tenancy.units import MIB
 from tests.support.e2e.made import account_objects, made
-from tests.support.e2e.rollout import becomes, eventually
 from tests.support.e2e.scheduler_pod import SchedulerPod
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import kubeconfig
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image

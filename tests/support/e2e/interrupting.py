@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tenancy import names
-from tests.support.e2e.rollout import SYSTEM, Rollout, eventually
+from tests.support.e2e.rollout import SYSTEM, Rollout
+from tests.support.waiting import eventually
 
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from components.base.identity import Account, binding, built_in_binding, role, service_account
-from tests.support.e2e.rollout import eventually
+from tests.support.waiting import eventually
 from toolchain.cluster.api import ClusterApi
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.e2e.rollout import eventually
+from tests.support.waiting import eventually
 
 
 def lives(pid: int) -> bool:

@@ -20,7 +20,8 @@ from components.monitoring.alert import sanitised
 from tenancy import names
 from tenancy.quantity import parse
 from tenancy.units import MIB
-from tests.support.e2e.rollout import SYSTEM, Object, Rollout, eventually, pods
+from tests.support.e2e.rollout import SYSTEM, Object, Rollout, pods
+from tests.support.waiting import eventually
 from toolchain.cluster import node
 from toolchain.cluster.background import call_repeatedly
 

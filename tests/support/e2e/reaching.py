@@ -6,8 +6,8 @@ from typing import Any
 
 from tenancy import names
 from tests.support.e2e.admitted import create, pod
-from tests.support.e2e.rollout import eventually
 from tests.support.e2e.server import ApiServer
+from tests.support.waiting import eventually
 from toolchain.cluster.api import ApiAnswer
 
 HIDDEN = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}

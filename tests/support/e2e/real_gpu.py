@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.e2e.agents import forget_nodes
-from tests.support.e2e.rollout import GPUMEM, Rollout, becomes, eventually
+from tests.support.e2e.rollout import GPUMEM, Rollout
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import card, fake_nvml, node
 
 NODE = f"/api/v1/nodes/{node.NODE}"

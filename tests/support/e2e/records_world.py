@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.e2e.made import made
-from tests.support.e2e.rollout import becomes, eventually
 from tests.support.given_clusters import GPU, NAMESPACE_OF, STEADY
+from tests.support.waiting import becomes, eventually
 from toolchain.cluster import card, fake_nvml, node, simulated
 from toolchain.cluster.api import MERGE, ApiAnswer, ClusterApi
 from toolchain.cluster.background import call_repeatedly

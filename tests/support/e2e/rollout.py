@@ -8,9 +8,10 @@ from typing import Any
 
 from tenancy.names import GATE, GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL, RECONCILE, WATCHDOG
 from tests.support.paths import ROOT
+from tests.support.waiting import eventually
 from tests.support.workspace import Outcome, Workspace
 from toolchain.cluster import simulated
-from toolchain.cluster.api import ApiAnswer, ClusterApi, wait_until
+from toolchain.cluster.api import ApiAnswer, ClusterApi
 from toolchain.cluster.cluster import HeldCluster
 
 SYSTEM = "gpu-tenancy-system"
@@ -19,10 +20,6 @@ GPUMEM, GPU_COUNT = "viktorbarzin.me/gpumem", "viktorbarzin.me/gpu-count"
 LOW, HIGH = "gpu-batch", "gpu-urgent"  # prod's classes of queued work
 SCHEMAS = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 SHARED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-# The longest wait for an event, in seconds. A run of a CronJob ends within two minutes.
-PATIENCE_SECONDS = 240
-# Five test lanes wait at the same time, so a pause limits the load.
-BETWEEN_SECONDS = 0.5
 
 Object = Mapping[str, Any]
 Change = Callable[[dict[str, Any]], object]
@@ -179,20 +176,6 @@ def changes(outcome: Outcome) -> dict[str, int]:
 def condition(found: Object, kind: str) -> Object:
     conditions = found.get("status", {}).get("conditions", [])
     return next((entry for entry in conditions if entry["type"] == kind), {})
-
-
-def eventually(
-    holds: Callable[[], Any],
-    what: str,
-    state: Callable[[], object] | None = None,
-    *,
-    pause_seconds: float = BETWEEN_SECONDS,
-) -> Any:
-    return wait_until(holds, PATIENCE_SECONDS, what, state, pause_seconds=pause_seconds)
-
-
-def becomes(read: Callable[[], Any], wanted: object, what: str) -> None:
-    eventually(lambda: read() == wanted, what, read)
 
 
 _NO_LOG = ("unable to retrieve container logs", "failed to try resolving symlinks in path")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenancy import names
-from tests.support.e2e.rollout import GPUMEM, eventually
+from tests.support.e2e.rollout import GPUMEM
+from tests.support.waiting import eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.image import agent_image
 

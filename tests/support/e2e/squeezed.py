@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.e2e.rollout import Object, eventually
+from tests.support.e2e.rollout import Object
+from tests.support.waiting import eventually
 from toolchain.cluster.cluster import HeldCluster
 from toolchain.cluster.control_plane import NODE
 from toolchain.cluster.image import agent_image

@@ -154,7 +154,7 @@ def test_a_pod_that_comes_is_protected_and_one_that_goes_is_not_any_more(served:
         for kind, found in (("ADDED", pod("new")), ("DELETED", pod())):
             version = {"resourceVersion": served.cluster.next_version()}
             served.cluster.tell(kind, "/api/v1/pods", {**found, "metadata": {**found["metadata"], **version}})
-        eventually(lambda: following.last == {"uid-new": protected("new")}, lambda: following.last)
+        eventually(lambda: following.last == {"uid-new": protected("new")}, state=lambda: following.last)
 
 
 @pytest.mark.parametrize("priority", ["disposable", "critical"])

@@ -196,7 +196,7 @@ def test_who_reads_events_waits_until_those_before_are_applied() -> None:
     eventually(lambda: entered == [4, 6])
     backlog.leave(4)
     backlog.leave(6)
-    eventually(lambda: entered == [4, 6, 50], lambda: entered)
+    eventually(lambda: entered == [4, 6, 50], state=lambda: entered)
     backlog.close()
     reader.join(PATIENCE_SECONDS)
     assert entered == [4, 6, 50]  # the informer decodes no event after `close`

@@ -16,9 +16,9 @@ from tenancy.choices import Source
 from tests.support.fake_cluster import SYSTEM, T4, Fault, Served
 from tests.support.nvidia_slices import Gpu, nvidia_slice
 from tests.support.reconciling import FULL, NOTHING
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
 WATCHES = 3
-PATIENCE_SECONDS = 60
 
 
 @dataclass
@@ -58,13 +58,6 @@ def running(served: Served, *, interval_seconds: float = 300, watches: int = WAT
     served.cluster.await_watches(watches)
     yield
     run.end(thread)
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def lists(served: Served) -> int:

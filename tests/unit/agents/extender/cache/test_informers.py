@@ -4,7 +4,7 @@ import gc
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +26,8 @@ from tenancy.names import Names
 from tenancy.units import MIB
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
 from tests.support.informing import wakeful
+from tests.support.waiting import PATIENCE_SECONDS, eventually
 
-PATIENCE_SECONDS = 60
 ASK = MemoryRequest(5000)
 
 
@@ -77,12 +77,6 @@ class Followed:
         (usage,) = self.cache.snapshot()
         return usage.cpu_milli
 
-    def eventually(self, holds: Callable[[], object]) -> None:
-        end = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            assert time.monotonic() < end
-            time.sleep(0.02)
-
 
 @pytest.fixture
 def followed(served: Served) -> Iterator[Followed]:
@@ -95,32 +89,32 @@ def test_pods_that_are_bound_hold_their_memory_until_they_are_gone(followed: Fol
     followed.cluster.add_pod("first", "k8s-node1", "4000")
     followed.start()
     assert followed.informers.problem is None
-    followed.eventually(lambda: followed.free_mib == 10000)
+    eventually(lambda: followed.free_mib == 10000)
     followed.cluster.add_pod("second", "k8s-node1", "5000")
-    followed.eventually(lambda: followed.free_mib == 5000)
+    eventually(lambda: followed.free_mib == 5000)
     before = followed.growths
     followed.cluster.remove_pod("first")
-    followed.eventually(lambda: followed.free_mib == 9000 and followed.growths > before)
+    eventually(lambda: followed.free_mib == 9000 and followed.growths > before)
 
 
 def test_a_device_that_changes_is_followed(followed: Followed) -> None:
     followed.start()
     followed.publish(mib=8192)
-    followed.eventually(lambda: followed.free_mib == 8192 - T4.reserve_mib)
+    eventually(lambda: followed.free_mib == 8192 - T4.reserve_mib)
 
 
 def test_a_node_that_leaves_its_pool_takes_no_pod(followed: Followed) -> None:
     followed.start()
     followed.cluster.add_node(labels={"gpu": "none"})
-    followed.eventually(lambda: not followed.cache.fit("u", ASK, ["k8s-node1"], 0.0).nodes)
+    eventually(lambda: not followed.cache.fit("u", ASK, ["k8s-node1"], 0.0).nodes)
 
 
 def test_without_a_ledger_there_is_a_problem_until_it_is_back(followed: Followed) -> None:
     followed.start()
     followed.cluster.delete_ledger()
-    followed.eventually(lambda: "there is no ledger" in (followed.informers.problem or ""))
+    eventually(lambda: "there is no ledger" in (followed.informers.problem or ""))
     followed.cluster.add_ledger(T4)
-    followed.eventually(lambda: followed.informers.problem is None)
+    eventually(lambda: followed.informers.problem is None)
 
 
 def test_under_another_resource_domain_nothing_is_placed_until_everything_is_listed_again(
@@ -140,7 +134,7 @@ def test_under_another_resource_domain_nothing_is_placed_until_everything_is_lis
     assert asked.wait(PATIENCE_SECONDS)
     assert (followed.informers.names, followed.informers.listed_at) == (Names("other.example"), None)
     may_answer.set()
-    followed.eventually(lambda: followed.informers.listed_at is not None)
+    eventually(lambda: followed.informers.listed_at is not None)
 
 
 def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> None:
@@ -148,9 +142,9 @@ def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> Non
     first = followed.informers.listed_at
     followed.cluster.faults.append(Fault("GET", "/api/v1/pods?watch", 410, reason="Expired"))
     followed.informers.renew()
-    followed.eventually(lambda: followed.informers.listed_at != first)
+    eventually(lambda: followed.informers.listed_at != first)
     followed.cluster.add_pod("later", "k8s-node1", "4000")
-    followed.eventually(lambda: followed.free_mib == 10000)
+    eventually(lambda: followed.free_mib == 10000)
 
 
 def test_of_a_list_of_pods_no_more_than_a_page_of_whole_ones_is_in_memory(
@@ -191,12 +185,12 @@ def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Follo
     followed.start()
     followed.cluster.add_pod("nominee", "", "8000")
     nominate("k8s-node1")
-    followed.eventually(lambda: not fits())
+    eventually(lambda: not fits())
     nominate(None)
-    followed.eventually(lambda: followed.cache.retained("uid-nominee", 0.0))
+    eventually(lambda: followed.cache.retained("uid-nominee", 0.0))
     assert not fits()
     followed.cluster.remove_pod("nominee")
-    followed.eventually(fits)
+    eventually(fits)
 
 
 def test_what_a_pod_was_promised_is_not_the_apis_to_take(followed: Followed) -> None:
@@ -205,7 +199,7 @@ def test_what_a_pod_was_promised_is_not_the_apis_to_take(followed: Followed) -> 
     followed.cache.fit("uid-promised", MemoryRequest(3000), ["k8s-node1"], 0.0)
     followed.cluster.add_pod("promised", "", "3000")
     followed.cluster.add_pod("witness", "k8s-node1", "1000")
-    followed.eventually(lambda: followed.free_mib == 10000)
+    eventually(lambda: followed.free_mib == 10000)
 
 
 ENORMOUS = "9" * 401
