@@ -33,7 +33,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)# only YES=1 is a yes
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ lint:
 	@.venv/bin/ruff format --check --quiet . && .venv/bin/ruff check --quiet .
 	@$(PYTHON) -m mypy
 	@.toolchain/bin/actionlint
+
+bench: toolchain ## Measure previews, the policy pack, stranded seats, and on real API servers admission, bursts and the gate
+	@$(PYTHON) -m tests.benchmarks $(value ARGS) && $(PYTHON) -m tests.benchmarks.stranding
+	@$(INSTALL) cluster certificates && for each in admission bursts gate; do $(PYTHON) -m tests.benchmarks.$$each || exit; done
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$(STACK)" $(if $(FROM),--from "$(FROM)") $(if $(DAYS),--days $(DAYS))
