@@ -7,7 +7,6 @@ Pure.
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
@@ -16,10 +15,10 @@ from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
 from gpumem.who import Filter, check, who
-from tenancy.devices.absent import Shape, absent_seats, taken_seats
+from tenancy.devices.absent import Shape, absent_seats, shapes_of, taken_seats
 from tenancy.devices.placement import Bin, Impossible, Item, Placement
 from tenancy.devices.spread import place_on_nodes
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Ledger
 from tenancy.names import GPU, OPERATOR
 from tenancy.sums import contradictions
 
@@ -134,18 +133,12 @@ def _absent(cluster: ClusterSnapshot, pool: str, ending: Collection[str]) -> Ite
         if devices.pool == pool:
             for pod in cluster.cache.node(name).pods.values():
                 if pod.uid not in ending:
-                    taken = taken_seats(pod.request, cluster.ledger.seat_named(pod.namespace, pod.seat))
+                    taken = taken_seats(pod.request, cluster.ledger.seat_named(pod.namespace, pod.seat), pool)
                     present.setdefault(pod.namespace, Counter())[taken.shape] += taken.seats
-    for tenant, seats in groupby(sorted(cluster.ledger.seats_in(pool), key=_tenant), key=_tenant):
-        sizes: Counter[Shape] = Counter()
-        for seat in seats:
-            sizes[Shape(seat.gpumem_mib, seat.devices_per_pod)] += seat.replicas
-        for shape in absent_seats(sizes, present.get(tenant, {})).elements():
+    for tenant in sorted({seat.tenant for seat in cluster.ledger.seats_in(pool)}):
+        seats = (seat for seat in cluster.ledger.seats_of(tenant) if seat.pool == pool)
+        for shape in absent_seats(shapes_of(seats), present.get(tenant, {})).elements():
             yield Item(f"seat of {tenant}", shape.mib, shape.count)
-
-
-def _tenant(seat: Seat) -> str:
-    return seat.tenant
 
 
 def _without_room(pool: str, outcome: Placement | Impossible | None, absent: Sequence[Item]) -> str:

@@ -7,7 +7,7 @@ whole MiB.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, islice
 
@@ -48,13 +48,25 @@ def own_seat(request: MemoryRequest, absent: Mapping[Shape, int]) -> OwnSeat | N
     return OwnSeat(min(alone, key=lambda each: each.mib), request.count) if alone else None
 
 
-def taken_seats(request: MemoryRequest, named: Seat | None) -> OwnSeat:
-    """Returns the seats that a pod counts as. A pod with a seat label counts as the named seat, if this seat is large
-    enough. Any other pod counts as a seat of its own size.
+def shape_of(seat: Seat) -> Shape:
+    return Shape(seat.gpumem_mib, seat.devices_per_pod)
+
+
+def shapes_of(seats: Iterable[Seat]) -> Counter[Shape]:
+    found: Counter[Shape] = Counter()
+    for seat in seats:
+        found[shape_of(seat)] += seat.replicas
+    return found
+
+
+def taken_seats(request: MemoryRequest, named: Seat | None, pool: str) -> OwnSeat:
+    """Returns the seats that a pod in this pool counts as. A pod with a seat label counts as the named seat, if this
+    seat is in the pool and large enough. Any other pod counts as a seat of its own size.
     """
-    if named is None or request.mib > named.gpumem_mib or named.devices_per_pod not in (1, request.count):
+    is_its = named is not None and named.pool == pool and named.gpumem_mib >= request.mib
+    if named is None or not is_its or named.devices_per_pod not in (1, request.count):
         return OwnSeat(Shape(request.mib, request.count))
-    return OwnSeat(Shape(named.gpumem_mib, named.devices_per_pod), request.count // named.devices_per_pod)
+    return OwnSeat(shape_of(named), request.count // named.devices_per_pod)
 
 
 def absent_seats(seats: Mapping[Shape, int], pods: Mapping[Shape, int]) -> Counter[Shape]:
@@ -93,23 +105,21 @@ class Seating:
     places: Mapping[str, Sequence[tuple[Shape, Devices]]] = field(default_factory=dict)
     unplaced: Mapping[Shape, int] = field(default_factory=dict)
 
-    def kept(self, node: str) -> Mapping[int, int]:
-        """Returns the MiB of each device of the node that absent seats need."""
-        found: dict[int, int] = {}
-        for shape, devices in self.places.get(node, ()):
-            for index in devices:
-                found[index] = found.get(index, 0) + shape.mib
-        return found
-
-    def spared(self, node: str, own: OwnSeat) -> Mapping[int, int]:
-        """Returns the MiB of each device of the node that a pod may take because a seat like its own is there.
+    def kept(self, node: str, own: OwnSeat | None = None) -> Mapping[int, int]:
+        """Returns the MiB of each device of the node that absent seats need, without one seat like `own` on a device.
 
         A seat of several devices is at one place only, because its devices belong together.
         """
-        places = [devices for shape, devices in self.places.get(node, ()) if shape == own.shape]
-        if own.shape.count > 1:
-            places = places[:1]
-        return {index: own.shape.mib for devices in places for index in devices}
+        places = self.places.get(node, ())
+        found: dict[int, int] = {}
+        for shape, devices in places:
+            for index in devices:
+                found[index] = found.get(index, 0) + shape.mib
+        if own is not None:
+            alike = [devices for shape, devices in places if shape == own.shape]
+            for index in {index for devices in (alike[:1] if own.shape.count > 1 else alike) for index in devices}:
+                found[index] -= own.shape.mib
+        return found
 
 
 def seat_all(absent: Mapping[Shape, int], free: Free, last: Seating, *, steps: int = _STEPS) -> Seating:

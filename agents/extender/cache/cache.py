@@ -137,10 +137,11 @@ class Cache(CacheState):
         with self._lock:
             self._expire(now)
             own = self._own(uid, request, entitlement)
-            left = self._left(node, uid, entitlement, now, own)
-            returning: Collection[str] = {pod.uid for pod in left.pods.values() if self._seats.returns(pod, own)}
-            if self._seats.goes_first(left, own):
-                returning, left = (), left.without_kept()
+            if self._seats.goes_first(node, own):
+                returning, left = set(), self._nodes.get(node, NOWHERE).left_to(uid, entitlement, now, {})
+            else:
+                left = self._left(node, uid, entitlement, now, own)
+                returning = {pod.uid for pod in left.pods.values() if self._seats.returns(pod, own)}
             return left.victims(
                 request,
                 candidates,
@@ -161,8 +162,8 @@ class Cache(CacheState):
         """
         node = self._nodes.get(name, NOWHERE)
         # A pod with a reservation on the node already has its seat there.
-        spared = {} if uid in node.pods else self._seats.spared(node, own)
-        return node.left_to(uid, entitlement, now, spared)
+        kept = self._seats.kept(name, own) if own and uid not in node.pods else None
+        return node.left_to(uid, entitlement, now, kept)
 
     def _left_on(
         self, uid: str, request: MemoryRequest, names: Iterable[str], now: float, entitlement: Entitlement

@@ -80,7 +80,7 @@ class NodeInfo:
     """One node with its devices and pods. After each change of the node, call `recount`.
 
     `unheld` is the MiB that a device offers minus the MiB that pods hold on the device. `kept` is the MiB that absent
-    seats need on a device (tenancy/devices/absent.py). `spare` is `unheld` minus `kept`. `free` is at most `spare`, and
+    seats need on a device (tenancy/devices/absent.py). `room` is `unheld` minus `kept`. `free` is at most `room`, and
     at most the measured free memory minus the floor. `recount` and `keep` call `changed` with the name of the node.
     """
 
@@ -126,10 +126,10 @@ class NodeInfo:
         return seen
 
     def left_to(
-        self, uid: str, entitlement: Entitlement, now: float, spared: Mapping[int, int] | None = None
+        self, uid: str, entitlement: Entitlement, now: float, kept: Mapping[int, int] | None = None
     ) -> "NodeInfo":
-        """Returns a copy of the node with the memory that this pod may use. `spared` has the MiB of `kept` that the pod
-        may also use.
+        """Returns a copy of the node with the memory that this pod may use. `kept` replaces the memory that is kept for
+        absent seats, because a part of it is kept for this pod.
 
         The copy leaves out the reservation of the pod itself. The copy keeps memory for nominated pods of a higher
         priority, and for earlier nominated pods of the same priority. The devices of a nominated pod are not known. The
@@ -137,11 +137,12 @@ class NodeInfo:
         """
         own = self.pods.get(uid)
         is_reserved = own is not None and own.state is PodState.RESERVED
-        if self.inventory is None or not (self.nominated or is_reserved or spared):
+        kept = self.kept if kept is None else kept
+        if self.inventory is None or not (self.nominated or is_reserved or kept != self.kept):
             return self
         seen = self.copy()
-        if spared:
-            seen.keep({index: mib - spared.get(index, 0) for index, mib in self.kept.items()})
+        if kept != self.kept:
+            seen.keep(kept)
         if not (self.nominated or is_reserved):
             return seen
         if is_reserved:
@@ -163,12 +164,6 @@ class NodeInfo:
             _deduct(left, each.request.mib, indices)
             seen.pods[each.uid] = self._assumed(each.uid, each.request, indices)
         seen.recount()
-        return seen
-
-    def without_kept(self) -> "NodeInfo":
-        """Returns a copy in which a pod may also use the memory that is kept for absent seats."""
-        seen = self.copy()
-        seen.keep({})
         return seen
 
     def only(self, indices: Collection[int]) -> "NodeInfo":
@@ -201,8 +196,8 @@ class NodeInfo:
         self._count_free()
 
     def _count_free(self) -> None:
-        self.spare = {index: mib - self.kept.get(index, 0) for index, mib in self.unheld.items()}
-        self.free = self.as_measured(self.spare)
+        self.room = {index: mib - self.kept.get(index, 0) for index, mib in self.unheld.items()}
+        self.free = self.as_measured(self.room)
         self.freest = sorted(self.free.values(), reverse=True)
         self.changed(self.node)
 
@@ -287,7 +282,7 @@ class NodeInfo:
 
     def seats_by_ledger(self, request: MemoryRequest, entitlement: Entitlement) -> bool:
         """Returns True if the seat fits the node by the ledger, even if other pods use the memory."""
-        return self.seats(entitlement) and sum(mib >= request.mib for mib in self.spare.values()) >= request.count
+        return self.seats(entitlement) and sum(mib >= request.mib for mib in self.room.values()) >= request.count
 
     def shortages(self, request: MemoryRequest) -> tuple[Shortage, ...]:
         """Returns the shortages of the devices that the seat would get by the ledger. Returns () if the seat does not
@@ -330,7 +325,7 @@ class NodeInfo:
         if self.never(request):
             return None
         free = {
-            index: Room(each.room_mib, _spare_mib(each) if measured else None)
+            index: Room(each.room_mib, _above_floor_mib(each) if measured else None)
             for index, each in self._memory().items()
             if self.offered[index] >= request.mib
         }
@@ -370,7 +365,7 @@ class NodeInfo:
         free, floor_mib = self.reading.free if self.reading else {}, self.inventory.floor_mib if self.inventory else 0
         return {
             index: DeviceMemory(room_mib=mib, free_mib=free.get(index), floor_mib=floor_mib)
-            for index, mib in self.spare.items()
+            for index, mib in self.room.items()
         }
 
     def _holders(self, index: int) -> tuple[UndeclaredUse, ...]:
@@ -422,7 +417,7 @@ class NodeInfo:
         """Returns the reason why the request does not fit now. The caller has checked that the request would fit on the
         node without pods.
         """
-        if _fits(request, self.spare):
+        if _fits(request, self.room):
             why = f", {REFUSED_AS_MEASURED}"
         else:
             why = f", {REFUSED_AS_KEPT}" if _fits(request, self.unheld) else ""
@@ -433,7 +428,7 @@ def _fits(request: MemoryRequest, left: Mapping[int, int]) -> bool:
     return sum(mib >= request.mib for mib in left.values()) >= request.count
 
 
-def _spare_mib(memory: DeviceMemory) -> int | None:
+def _above_floor_mib(memory: DeviceMemory) -> int | None:
     return None if memory.free_mib is None else memory.free_mib - memory.floor_mib
 
 

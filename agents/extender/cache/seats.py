@@ -5,7 +5,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo
-from tenancy.devices.absent import OwnSeat, Place, Seating, Shape, absent_seats, place_beside, seat_all, taken_seats
+from tenancy.devices.absent import (
+    OwnSeat,
+    Place,
+    Seating,
+    Shape,
+    absent_seats,
+    place_beside,
+    seat_all,
+    shape_of,
+    shapes_of,
+    taken_seats,
+)
 from tenancy.devices.allocate import MemoryRequest, best_fit
 from tenancy.ledger import Ledger, Pool, Seat
 
@@ -36,16 +47,16 @@ class KeptSeats:
         """Sets the seats. `rebuild` must follow."""
         self._ledger = ledger
         self._pools = {pool.name: pool for pool in ledger.shared_pools}
-        self._seats, self._sizes = {}, {}
+        self._seats = {}
         for each in ledger.seats:
             if each.pool in self._pools and each.gpumem_mib > 0 and each.replicas > 0:
                 self._seats.setdefault(each.pool, {}).setdefault(each.tenant, []).append(each)
-                self._sizes.setdefault((each.pool, each.tenant), Counter())[_size(each)] += each.replicas
+        self._sizes = {(p, t): shapes_of(own) for p, tenants in self._seats.items() for t, own in tenants.items()}
 
-    def kept(self, node: str) -> Mapping[int, int]:
-        """Returns the MiB of each device of a node that are kept for absent seats."""
-        seating = self._seatings.get(self._of_node.get(node, ""))
-        return seating.kept(node) if seating else {}
+    def kept(self, node: str, own: OwnSeats | None = None) -> Mapping[int, int]:
+        """Returns the MiB of each device of a node that are kept for absent seats, from a pod with these seats."""
+        pool = self._of_node.get(node, "")
+        return self._seatings[pool].kept(node, (own or {}).get(pool)) if pool in self._seatings else {}
 
     def rebuild(self, nodes: Mapping[str, NodeInfo]) -> None:
         """Counts all pods again, and finds devices for the absent seats of all pools."""
@@ -98,17 +109,12 @@ class KeptSeats:
             if reserved is not None and self._of_node.get(reserved.node) == pool:
                 pods = pods - self._taken(pool, reserved).counted
                 absent = absent_seats(self._sizes[pool, tenant], pods)
-            taken = taken_seats(request, self._seat_named(pool, tenant, entitlement.seat))
+            taken = taken_seats(request, self._seat_named(tenant, entitlement.seat), pool)
             lost = absent - absent_seats(self._sizes[pool, tenant], pods + taken.counted)
             if len(lost) == 1:
                 ((shape, seats),) = lost.items()
                 found[pool] = OwnSeat(shape, seats)
         return found
-
-    def spared(self, node: NodeInfo, own: OwnSeats) -> Mapping[int, int]:
-        """Returns the kept MiB of each device that the pod may use, because they are kept for a seat like its own."""
-        pool = _pool(node)
-        return self._seatings[pool].spared(node.node, own[pool]) if pool in own and pool in self._seatings else {}
 
     def place(
         self, request: MemoryRequest, own: OwnSeats, nodes: Iterable[NodeInfo], *, measured: bool
@@ -127,7 +133,7 @@ class KeptSeats:
         for pool, room_by_node in by_pool.items():
             others = self._absent[pool] - (own[pool].counted if pool in own else Counter())
             found = place_beside(request, others, self._free[pool], room_by_node, self._seatings[pool])
-            if found is None and self._has_none(pool, own):
+            if found is None and self._lacks(pool, own):
                 ways = [
                     (way.cost, n, way.indices) for n, room in room_by_node.items() if (way := best_fit(request, room))
                 ]
@@ -136,11 +142,11 @@ class KeptSeats:
                 return found
         return None
 
-    def goes_first(self, node: NodeInfo, own: OwnSeats) -> bool:
+    def goes_first(self, node: str, own: OwnSeats) -> bool:
         """Returns True if the node's pool has no room for the seat of the pod. A pod without room for its seat goes
         before absent seats.
         """
-        return self._has_none(_pool(node) or "", own)
+        return self._lacks(self._of_node.get(node, ""), own)
 
     def returns(self, pod: PodInfo, own: OwnSeats) -> bool:
         """Returns True if the pod's memory is kept for its seat after the pod has ended."""
@@ -160,24 +166,23 @@ class KeptSeats:
         for pool, seating in self._seatings.items():
             for shape, count in seating.unplaced.items():
                 tenants = [tenant for tenant in self._seats[pool] if self._absent_of(pool, tenant)[shape]]
-                seats = [each for tenant in tenants for each in self._seats[pool][tenant] if _size(each) == shape]
+                seats = [each for tenant in tenants for each in self._seats[pool][tenant] if shape_of(each) == shape]
                 yield pool, tuple(each for each in seats if self._named[each] < each.replicas), count
 
-    def _has_none(self, pool: str, own: OwnSeats) -> bool:
-        return pool in own and pool in self._seatings and own[pool].shape in self._seatings[pool].unplaced
+    def _lacks(self, pool: str, own: OwnSeats) -> bool:
+        return pool in own and own[pool].shape in self._seatings[pool].unplaced
 
-    def _seat_named(self, pool: str, tenant: str, label: str) -> Seat | None:
-        named = self._ledger.seat_named(tenant, label) if label and self._ledger else None
-        return named if named is not None and named.pool == pool else None
+    def _seat_named(self, tenant: str, label: str) -> Seat | None:
+        return self._ledger.seat_named(tenant, label) if label and self._ledger else None
 
     def _taken(self, pool: str, pod: PodInfo) -> OwnSeat:
-        return taken_seats(pod.request, self._seat_named(pool, pod.namespace, pod.seat))
+        return taken_seats(pod.request, self._seat_named(pod.namespace, pod.seat), pool)
 
     def _add(self, pool: str, pod: PodInfo, count: int) -> None:
-        taken, named = self._taken(pool, pod), self._seat_named(pool, pod.namespace, pod.seat)
+        taken, named = self._taken(pool, pod), self._seat_named(pod.namespace, pod.seat)
         self._present[pool, pod.namespace][taken.shape] += count * taken.seats
         self._of_tenant.pop((pool, pod.namespace), None)
-        if named is not None and _size(named) == taken.shape:
+        if named is not None and named.pool == pool and shape_of(named) == taken.shape:
             self._named[named] += count * taken.seats
 
     def _absent_of(self, pool: str, tenant: str) -> Counter[Shape]:
@@ -212,7 +217,3 @@ class KeptSeats:
 
 def _pool(node: NodeInfo) -> str | None:
     return node.inventory.pool if node.inventory else None
-
-
-def _size(named: Seat) -> Shape:
-    return Shape(named.gpumem_mib, named.devices_per_pod)

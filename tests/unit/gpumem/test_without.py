@@ -98,6 +98,17 @@ def test_the_seat_of_a_moved_pod_is_not_absent() -> None:
     assert not drained(stranger, ledger=seats(6000, 8000)).fine
 
 
+def test_a_pod_with_the_label_of_another_pools_seat_takes_a_seat_of_its_own_size() -> None:
+    """The scheduler counts it so, too."""
+    other = replace(TWO_NODES.pools[0], name="other", node_selector={"gpu": "other"})
+    named = replace(LEDGER_OF_PROD.seats[0], name="named", tenant="both", pool="other", gpumem_mib=8000)
+    small = replace(named, name="small", pool="t4", gpumem_mib=6000)
+    ledger = replace(TWO_NODES, pools=(*TWO_NODES.pools, other), seats=(named, small))
+    labelled = pod("ml", 6000, "both", on="k8s-node1", seat="named")
+    guest = pod("guest", 8000, "guest", on="k8s-node3")
+    assert drained(labelled, guest, ledger=ledger).fine
+
+
 def test_the_seat_of_a_pod_that_ends_on_the_node_becomes_absent() -> None:
     ending = pod("ml", 8000, "t8000", on="k8s-node1")
     ending["metadata"]["deletionTimestamp"] = "2026-11-26T00:00:00Z"
