@@ -76,8 +76,8 @@ class LookAhead(Today):
         self.seating = seat_all(absent, free, self.seating)
         own, left = own_seat(request, absent) if seated else None, []
         for node, devices in free.items():
-            kept, spared = self.seating.kept(node), self.seating.spared(node, own) if own else {}
-            left.append([mib - kept.get(index, 0) + spared.get(index, 0) for index, mib in devices.items()])
+            kept = self.seating.kept(node, own)
+            left.append([mib - kept.get(index, 0) for index, mib in devices.items()])
         if found := self.cheapest(pod, left):
             return found
         beside = place_beside(request, absent - own.counted if own else absent, free, free, self.seating)
