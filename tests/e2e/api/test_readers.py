@@ -1,11 +1,13 @@
-"""Tests the rights of the role gpumem-viewer on a real API server, with `kubectl gpumem`."""
+"""Tests the roles gpumem-viewer and gpumem-operator on a real API server, with `kubectl gpumem`."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
-from components.readers import binding, viewer_role
+from components.readers import binding, operator_role, viewer_role
 from tenancy import names
 from tests.support.e2e.admitted import await_policies
 from tests.support.e2e.plugin import gpumem
@@ -14,8 +16,23 @@ from tests.support.e2e.tenant import TENANT, let_edit
 from tests.support.kubectl import LEDGER_OF_PROD, SYSTEM, device_slice, node, pod
 from tests.support.waiting import eventually
 
+NOW = datetime.now(UTC)
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-VIEWERS = "team-immich"
+VIEWERS, OPERATORS = "team-immich", "on-call"
+
+
+def event(name: str, controller: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "immich"},
+        "eventTime": f"{NOW:%Y-%m-%dT%H:%M:%S.%fZ}",
+        "type": "Warning",
+        "reason": names.EVENT_RECYCLED,
+        "action": "Evict",
+        "note": f"the note of {name}",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "immich", "name": "ml", "uid": "u1"},
+        "reportingController": controller,
+        "reportingInstance": "one",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +40,15 @@ def cluster(server: ApiServer) -> ApiServer:
     await_policies(server)  # Without this, the API server could judge the pods by policies that are deleted already.
     for name in ("immich", "llama-swap", SYSTEM):
         server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}, "namespaces")
-    data = {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())}
-    server.create(f"/api/v1/namespaces/{SYSTEM}/configmaps", {"metadata": {"name": names.LEDGER}, "data": data})
+    act = {"at": (NOW - timedelta(days=3)).isoformat(), "workload": "immich/Deployment/ml", "pods": []}
+    stored = {
+        names.LEDGER: {names.LEDGER_KEY: json.dumps(LEDGER_OF_PROD.to_data())},
+        names.journal(names.WATCHDOG): {names.JOURNAL_KEY: json.dumps({"recycled": [act]})},
+    }
+    for name, data in stored.items():
+        server.create(f"/api/v1/namespaces/{SYSTEM}/configmaps", {"metadata": {"name": name}, "data": data})
+    for name, controller in (("ours", names.WATCHDOG), ("other", "somebody")):
+        server.create("/apis/events.k8s.io/v1/namespaces/immich/events", event(name, controller))
     shown = node("k8s-node1")
     shown["metadata"] = {key: shown["metadata"][key] for key in ("name", "labels")}
     server.apply({"apiVersion": "v1", "kind": "Node", **shown}, "nodes")
@@ -34,8 +58,9 @@ def cluster(server: ApiServer) -> ApiServer:
         made["spec"]["containers"][0]["image"] = "model"
         body = {"metadata": metadata, "spec": {**made["spec"], "automountServiceAccountToken": False}}
         server.create(f"/api/v1/namespaces/{made['metadata']['namespace']}/pods", body)
-    server.create(f"{RBAC}/clusterroles", viewer_role())
-    server.create(f"{RBAC}/clusterrolebindings", binding(names.VIEWER, [VIEWERS]))
+    for role, name, group in ((viewer_role(), names.VIEWER, VIEWERS), (operator_role(), names.OPERATOR, OPERATORS)):
+        server.create(f"{RBAC}/clusterroles", role)
+        server.create(f"{RBAC}/clusterrolebindings", binding(name, [group]))
     let_edit(server, "immich")
     return server
 
@@ -65,3 +90,14 @@ def test_a_user_without_the_role_gets_the_missing_right_in_the_message(cluster: 
     done = typed(cluster, "who", "-n", "immich")
     assert (done.returncode, done.stdout) == (1, "")
     assert 'cannot get resource "configmaps"' in done.stderr
+
+
+def test_an_operator_sees_the_agents_events_and_the_journals(cluster: ApiServer) -> None:
+    asked = ("changes", "--since", "99999h", "--pool", "t4", "-o", "json", f"--as-group={OPERATORS}")
+    eventually(lambda: typed(cluster, *asked).returncode == 0, "the operator may read")
+    found = json.loads(typed(cluster, *asked).stdout)
+    assert [(each["source"], each["name"], each["text"]) for each in found["changes"]] == [
+        ("gpu-vram-watchdog-journal", "ml", "recycled"),
+        ("event", "ml", "the note of ours"),
+    ]
+    assert found["unknown"] == []
