@@ -1,13 +1,9 @@
 """Tests reconcile as a process. A proxy between reconcile and a real API server causes faults."""
 
-import json
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +18,9 @@ from tenancy import names
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names
+from tests.support.e2e import agent_process
 from tests.support.e2e.access import await_right
+from tests.support.e2e.agent_process import end, mounted, stop
 from tests.support.e2e.made import account_objects
 from tests.support.e2e.proxy import Fault, Proxy, proxied
 from tests.support.e2e.server import RECONCILE, ApiServer
@@ -41,7 +39,6 @@ POOL = Pool(
 LABELS = {"gpu": "t4", LABEL_GPU_MEMORY: "15360", LABEL_GPU_COUNT: "1"}
 HARDWARE = {"cpu": "8", "nvidia.com/gpu": "100"}
 OURS = {NAMES.gpumem: "14k", NAMES.gpu_count: "14k"}
-ENDS_SECONDS = 120
 
 
 def reconcile_identity(ledger: Ledger) -> Account:
@@ -62,14 +59,8 @@ def account(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Path
         server.apply(policy, "validatingadmissionpolicies")
         server.apply(binding(policy), "validatingadmissionpolicybindings")
     server.create(f"{own}/configmaps", ledger_config_map(ledger, SYSTEM, advertised=True))
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {}}
-    token = server.api.create(f"{own}/serviceaccounts/{names.RECONCILE}/token", request)
     await_right(server.api, RECONCILE, "patch", "nodes/status")
-    mount = tmp_path_factory.mktemp("account")
-    (mount / names.AGENTS_KEY).write_bytes(code.content)
-    (mount / "token").write_text(token["status"]["token"])
-    (mount / "ca.crt").symlink_to(server.api.kubeconfig.parent / "pki" / "ca.crt")
-    return mount
+    return mounted(server, agent, code, tmp_path_factory.mktemp("account"))
 
 
 @pytest.fixture
@@ -103,32 +94,8 @@ def by_slices(node: ApiServer) -> Iterator[ApiServer]:
 
 
 def start(proxy: Proxy, account: Path, *, run_seconds: int = 0, interval_seconds: int = 1) -> "subprocess.Popen[str]":
-    environment = {
-        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-        "KUBERNETES_SERVICE_PORT": str(proxy.port),
-        "SERVICE_ACCOUNT_DIRECTORY": str(account),
-        "LEDGER_NAMESPACE": SYSTEM,
-        "POD_NAME": "gpumem-reconcile-1",
-        "INTERVAL_SECONDS": str(interval_seconds),
-        "RUN_SECONDS": str(run_seconds),
-    }
-    command = [sys.executable, "-I", str(account / names.AGENTS_KEY), "reconcile"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-
-def end(agent: "subprocess.Popen[str]") -> tuple[int, list[dict[str, Any]]]:
-    try:
-        said, _ = agent.communicate(timeout=ENDS_SECONDS)
-    finally:
-        agent.kill()
-    return agent.returncode, [json.loads(line) for line in said.splitlines()]
-
-
-def stop(agent: "subprocess.Popen[str]") -> None:
-    agent.send_signal(signal.SIGTERM)
-    code, log = end(agent)
-    assert code == 143
-    assert log[-1]["message"].startswith("stopped by SIGTERM")  # On a busy machine, a request may still be in progress.
+    times = {"INTERVAL_SECONDS": str(interval_seconds), "RUN_SECONDS": str(run_seconds)}
+    return agent_process.start(account, "reconcile", proxy.port, {"LEDGER_NAMESPACE": SYSTEM, **times})
 
 
 def shown(server: ApiServer) -> tuple[dict[str, str], dict[str, str]]:

@@ -3,8 +3,6 @@
 The server is a pod, because pods cannot connect to this machine.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,19 +64,19 @@ class Scripted:
     name: str
     port: int = PORT
 
-    def start(self, labels: Mapping[str, str], script: Mapping[str, str]) -> str:
+    def _start(self) -> str:
         where, core = f"/namespaces/{self.namespace}", "/api/v1"
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         metadata = {"name": self.name}
         create = self.cluster.api.create
-        create(f"{core}{where}/configmaps", {"metadata": metadata, "data": dict(script)})
+        create(f"{core}{where}/configmaps", {"metadata": metadata})
         create(f"{core}{where}/serviceaccounts", {"metadata": metadata})
         rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": [self.name]}
         create(f"{rbac}{where}/roles", {"metadata": metadata, "rules": [rule]})
         subject = {"kind": "ServiceAccount", **metadata, "namespace": self.namespace}
         ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", **metadata}
         create(f"{rbac}{where}/rolebindings", {"metadata": metadata, "roleRef": ref, "subjects": [subject]})
-        create(f"{core}{where}/pods", {"metadata": {**metadata, "labels": dict(labels)}, "spec": self._pod()})
+        create(f"{core}{where}/pods", {"metadata": metadata, "spec": self._pod()})
         address: str = eventually(self._address, f"{self.name} runs")
         return address
 
@@ -86,7 +84,7 @@ class Scripted:
         """Starts the server, and gives its address to the exporter's pod of a simulated node. `port` is the port that
         the stack declares for exporters.
         """
-        address, path = self.start({}, {}), f"/api/v1/namespaces/{self.namespace}/pods"
+        address, path = self._start(), f"/api/v1/namespaces/{self.namespace}/pods"
 
         def exporter() -> str | None:
             for pod in (self.cluster.api.get(f"{path}?fieldSelector=spec.nodeName%3D{node}") or {"items": []})["items"]:
@@ -118,7 +116,3 @@ class Scripted:
         status = pod.get("status", {})
         ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
         return status.get("podIP") if ready else None
-
-
-def pending(count: int) -> str:
-    return json.dumps({"pending": count})
