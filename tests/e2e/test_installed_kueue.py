@@ -86,15 +86,6 @@ def write(others: Rollout, installed: dict[str, Any]) -> None:
     path.write_text(yaml.safe_dump({"config": parts}))
 
 
-def test_preflight_names_the_settings_that_do_not_fit_the_kueue_that_is_there(others: Rollout) -> None:
-    write(others, {})
-    text = " ".join(run(others, "gpumem.preflight", "--stack", "lab").split())
-    assert f"its controller runs in {HOME} as kueue-controller-manager, and only" in text
-    assert f"no webhook of namespace kueue-system judges Jobs in {TEAM}" in text
-    write(others, {"namespace": HOME, "namespace_labels": MANAGED})
-    assert "Kueue" not in run(others, "gpumem.preflight", "--stack", "lab")
-
-
 def test_a_job_of_a_queue_tenant_is_admitted_and_nothing_bypasses_the_queue(others: Rollout) -> None:
     write(others, {"namespace": HOME, "namespace_labels": MANAGED})
     said = run(others, "stacks", "up", "--stack", "lab", "--yes")

@@ -5,9 +5,7 @@ that the mode enforce would refuse.
 import pytest
 
 from stacks import platform
-from tenancy import names
 from tests.support.e2e.admitted import (
-    GPU,
     GPUMEM,
     PLURALS,
     Pod,
@@ -17,7 +15,6 @@ from tests.support.e2e.admitted import (
     create,
     gpu_pod,
     pod,
-    put_into_force,
 )
 from tests.support.e2e.server import ApiServer
 from tests.support.engine import build
@@ -81,14 +78,3 @@ def test_a_pod_below_the_level_of_its_namespace_is_admitted_with_a_warning(clust
 
 def test_the_data_of_the_agents_is_protected_in_the_mode_observe(cluster: ApiServer) -> None:
     assert "are the scheduler's: leave them as they are" in str(create(cluster, "immich", ANNOTATED).refusal)
-
-
-def test_in_the_mode_enforce_all_of_these_pods_are_denied(cluster: ApiServer) -> None:
-    """This test runs last in its module, because it changes the policies."""
-    cluster.clear()
-    put_into_force(cluster)
-    for namespace, manifest, reason in DENIED.values():
-        assert reason in str(create(cluster, namespace, manifest).refusal)
-    spec = create(cluster, "immich", gpu_pod("3000")).body["spec"]
-    assert (spec["priorityClassName"], spec["schedulerName"]) == ("gpu-workload", names.SCHEDULER_NAME)
-    assert spec["containers"][0]["resources"]["limits"] == {GPU: "1", GPUMEM: "3k"}

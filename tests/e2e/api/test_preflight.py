@@ -108,8 +108,3 @@ def test_preflight_denies_the_pods_that_the_api_server_denies(
     assert refused == denied
     assert {("immich", "immich-ml"), ("web", "critical"), ("immich", "chooses")} <= refused
     assert {("web", "plain"), ("frigate", "budgeted"), ("nvidia", "nvidia-device-plugin-daemonset")}.isdisjoint(refused)
-
-
-def test_namespaces_and_classes_that_init_names_are_not_taken_over(report: Mapping[str, Any]) -> None:
-    assert report["takes_over"] == []
-    assert "Namespace immich: pod-security.kubernetes.io/enforce=baseline" in report["labels"]
