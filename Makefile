@@ -78,8 +78,8 @@ e2e: ## Run the tests on clusters, in six lanes side by side
 
 demo: cluster-toolchain ## Play the residents' day in five minutes, without a GPU: a cluster, prod, who has the memory
 	@$(PYTHON) -m toolchain.demo
-day: cluster-toolchain ## Run make demo, the residents' day on the local cluster's real node, and two teams' fair shares: 25 minutes
-	@$(DAY) tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py tests/e2e/test_fair_sharing.py $(value ARGS)
+day: cluster-toolchain ## Run make demo, and the residents' day on the local cluster's real node: twenty minutes
+	@$(DAY) tests/e2e/prod/test_demo.py tests/e2e/prod/test_day.py $(value ARGS)
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
 	@$(INSTALL) preview cluster $(NODE_TOOLS) $(BESIDE)
 	@$(DAY) tests/e2e/prod/test_caps.py $(value ARGS)
