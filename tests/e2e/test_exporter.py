@@ -23,7 +23,6 @@ from components.base.zipapp import build_for_nodes
 from tenancy import names
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.e2e.made import account_objects, made
-from tests.support.e2e.processes import end_by_sigterm
 from tests.support.e2e.rollout import GPUMEM, Object, ready_pod
 from tests.support.waiting import eventually
 from toolchain.cluster import fake_nvml, node
@@ -194,19 +193,6 @@ def test_the_nodes_devices_are_published_as_the_nodes(real_cluster: HeldCluster,
     assert (owner["kind"], owner["uid"]) == ("Node", live["metadata"]["uid"])
 
 
-def test_a_faulty_device_is_tainted_until_it_recovers(real_cluster: HeldCluster, card: Path, exporter: str) -> None:
-    eventually(lambda: published(real_cluster), "the slice is there")
-
-    def taints() -> list[Object]:
-        return list((published(real_cluster) or {})["spec"]["devices"][0].get("taints", []))
-
-    fake_nvml.write(card, f"{CARD}remapping failed\n")
-    (taint,) = eventually(taints, "the device is tainted")
-    assert (taint["key"], taint["value"]) == ("viktorbarzin.me/unhealthy", "row-remapping-failed")
-    fake_nvml.write(card, CARD)
-    eventually(lambda: not taints(), "the device is well again")
-
-
 def test_a_kubelet_that_restarts_takes_the_slice_away_and_it_comes_back(
     real_cluster: HeldCluster, exporter: str
 ) -> None:
@@ -256,18 +242,3 @@ def test_a_token_that_names_no_node_publishes_nothing(real_cluster: HeldCluster,
         return real_cluster.api.request("POST", f"{SLICES}?dryRun=All", body, user=user).refusal
 
     assert "writes only with its pod's token, which names its node" in eventually(says, "it is refused")
-
-
-def test_sigterm_ends_the_exporter_in_its_container(real_cluster: HeldCluster, exporter: str) -> None:
-    command = (f"{names.AGENTS_DIRECTORY}/{names.AGENTS_KEY}", "exporter")
-    end_by_sigterm(lambda: real_cluster.pid_on_node(*command), "the exporter")
-
-    def last() -> Object | None:
-        (pod,) = (real_cluster.api.get(f"/api/v1/namespaces/{NODES}/pods") or {})["items"]
-        (status,) = pod["status"]["containerStatuses"]
-        ended: Object | None = status.get("lastState", {}).get("terminated")
-        return ended
-
-    ended = eventually(last, "its container has ended and begun anew")
-    assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
-    eventually(lambda: ready_pod(real_cluster.api, NODES), "the exporter is ready again")

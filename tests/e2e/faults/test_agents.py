@@ -1,11 +1,8 @@
-"""Kills the agents' pods at random times. The next run must complete all work."""
+"""Ends the agents' pods and nodes during runs and during an `up`. Later runs complete all work."""
 
-import os
-import signal
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -13,31 +10,23 @@ from typing import Any
 import pytest
 
 from tenancy import names
-from tests.support import search
-from tests.support.e2e.agents import ended, give, pod_of, pods_of, rollout_jobs, run_once, succeeds, without_runs
+from tests.support.e2e.agents import ended, give, pod_of, rollout_jobs
 from tests.support.e2e.processes import end_by_sigterm
-from tests.support.e2e.rollout import AGENTS, GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, cron_job, jobs, pods
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Object, Rollout, cron_job, jobs, pods
 from tests.support.waiting import eventually
 from toolchain.cluster.api import JSON_PATCH
 
 NODE = "/api/v1/nodes/k8s-node1"
-WHOLE, NOTHING = ("14k", "14k"), (None, None)
+WHOLE = ("14k", "14k")
 DEAD = "dead"  # A node without a kubelet. kwok does not simulate this node.
-KILLS = 4
 STOPPED = 143
-LONGEST_RUN_SECONDS = 4.0  # The seconds from the creation of the Job to its end.
+ENDED = (names.RECONCILE, names.WATCHDOG)
 
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Rollout:
-    stack.settle(runs=AGENTS)
+    stack.settle(runs=ENDED)
     return stack
-
-
-@pytest.fixture
-def nobody_else_reconciles(prod: Rollout) -> Iterator[Rollout]:
-    with without_runs(prod, names.RECONCILE):
-        yield prod
 
 
 def shown(prod: Rollout) -> set[tuple[str | None, str | None]]:
@@ -45,33 +34,8 @@ def shown(prod: Rollout) -> set[tuple[str | None, str | None]]:
     return {(status[field].get(GPUMEM), status[field].get(GPU_COUNT)) for field in ("capacity", "allocatable")}
 
 
-def kill_reconcile(prod: Rollout) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(prod.cluster.pid_on_node("reconcile"), signal.SIGKILL)
-        return
-    for name in pods_of(prod, names.RECONCILE):
-        delete_at_once(prod, name)
-
-
 def delete_at_once(prod: Rollout, pod: str) -> None:
     prod.cluster.api.request("DELETE", f"{pods(SYSTEM, pod)}?gracePeriodSeconds=0")
-
-
-@pytest.mark.search
-def test_a_reconcile_that_is_killed_anywhere_leaves_a_node_as_it_was_or_whole(
-    nobody_else_reconciles: Rollout,
-) -> None:
-    prod, moment = nobody_else_reconciles, search.dice("moments of a kill")
-    without = {"status": {field: {GPUMEM: None, GPU_COUNT: None} for field in ("capacity", "allocatable")}}
-    for number in range(KILLS):
-        prod.cluster.api.patch(f"{NODE}/status", without)
-        run = run_once(prod, names.RECONCILE)
-        time.sleep(moment.uniform(0, LONGEST_RUN_SECONDS))
-        kill_reconcile(prod)
-        eventually(lambda n=run: ended(prod, n), f"{run} has ended")
-        assert shown(prod) in ({WHOLE}, {NOTHING}), f"kill {number}"
-    succeeds(prod, run_once(prod, names.RECONCILE))
-    assert shown(prod) == {WHOLE}
 
 
 def test_an_up_whose_reconcile_job_loses_its_pod_waits_for_the_next_pod(prod: Rollout) -> None:
@@ -95,17 +59,9 @@ def up_with_a_lost_pod(prod: Rollout, mib: int) -> Object:
     return status
 
 
-@pytest.mark.parametrize("agent", [names.WATCHDOG, names.GATE])
-def test_the_run_after_a_killed_one_completes(prod: Rollout, agent: str) -> None:
-    run = run_once(prod, agent)
-    delete_at_once(prod, pod_of(prod, run)["metadata"]["name"])
-    eventually(lambda: ended(prod, run), "it has ended")
-    succeeds(prod, run_once(prod, agent))
-
-
-@pytest.mark.parametrize("program", ["reconcile", "watchdog", "gate"])
-def test_sigterm_ends_a_run_in_its_container(prod: Rollout, program: str) -> None:
-    codes = {0}
+def test_sigterm_ends_a_run_in_its_container(prod: Rollout) -> None:
+    """A program that a container starts as its first process ignores signals without a handler."""
+    program, codes = "watchdog", {0}
     while codes == {0}:
         before = exit_codes(prod, program)
         end_by_sigterm(lambda: prod.cluster.pid_on_node(program, "-I"), program)
@@ -167,14 +123,13 @@ def runs_on_a_dead_node(prod: Rollout, agents: Collection[str]) -> Iterator[list
 
 def test_a_run_on_a_dead_node_delays_no_other_run(prod: Rollout) -> None:
     """A pod on a dead node stays Terminating. Source: delayTerminalCondition in Kubernetes' Job controller."""
-    agents = (names.RECONCILE, names.WATCHDOG)
 
     def last(agent: str) -> str | None:
         succeeded: str | None = prod.get(cron_job(agent))["status"].get("lastSuccessfulTime")
         return succeeded
 
-    with runs_on_a_dead_node(prod, agents) as stuck:
-        before = {agent: last(agent) for agent in agents}
-        for agent in agents:
+    with runs_on_a_dead_node(prod, ENDED) as stuck:
+        before = {agent: last(agent) for agent in ENDED}
+        for agent in ENDED:
             eventually(lambda a=agent: last(a) != before[a], f"a later run of {agent} completes")
         assert not any(ended(prod, job) for job in stuck)

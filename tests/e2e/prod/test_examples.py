@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,25 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.e2e.rollout import (
-    GPUMEM,
-    Object,
-    Rollout,
-    await_running,
-    await_schemas,
-    await_waiting,
-    complete,
-    jobs,
-    pods,
-    running_pods,
-    workload,
-)
+from tests.support.e2e.rollout import GPUMEM, Rollout, await_schemas, pods
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 from tests.support.workspace import Outcome
-
-# A program that declares the same Deployment as examples/consumer, but without our component.
-PLAIN = ROOT / "tests" / "support" / "plain_consumer.py"
 
 
 @dataclass(frozen=True)
@@ -94,69 +78,3 @@ def test_the_destroyed_consumer_leaves_nothing(consumer: Example) -> None:
     assert consumer.type("pulumi destroy --yes --skip-preview").code == 0
     assert consumer.prod.items("/apis/apps/v1/namespaces/immich/deployments") == []
     eventually(lambda: not consumer.prod.items(pods("immich")), "the consumer's pod is gone")
-
-
-def test_a_budget_above_the_seat_and_a_rollout_that_the_server_defaults_are_refused(consumer: Example) -> None:
-    budget = {"resources": {kind: {GPUMEM: "13000"} for kind in ("limits", "requests")}}
-    selector = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
-    consumer.configure("platform", None)
-    consumer.configure("stanza", {"namespace": "immich", "nodeSelector": selector, **budget})
-    program = consumer.folder / "__main__.py"
-    program.write_text(PLAIN.read_text().replace('"strategy": {"type": "Recreate"},', ""))
-    outcome = consumer.type("pulumi preview --policy-pack $root/policy --policy-pack-config ledger.json")
-    assert outcome.code != 0
-    assert "seats: Deployment immich/immich-ml" in outcome.text
-    assert "13000" in outcome.text
-    assert "rollout: Deployment immich/immich-ml" in outcome.text
-
-
-@pytest.fixture
-def demo(prod: Rollout) -> Iterator[Example]:
-    demo = example(prod, "kueue-demo")
-    yield demo
-    destroyed = demo.type("pulumi destroy --yes --skip-preview")
-    assert destroyed.code == 0, destroyed.text
-    kinds = (jobs, pods, workloads)
-    eventually(
-        lambda: not any(prod.items(kind(team)) for team in ("team-a", "team-b") for kind in kinds),
-        "nothing of the demo is left",
-    )
-
-
-def test_two_teams_take_turns_at_one_gpu(prod: Rollout, demo: Example) -> None:
-    """On a busy machine, Kueue may receive all three Jobs at the same time. Then a Job waits because the quota is used,
-    or because it no longer fits after another one, and Kueue leaves this message until something changes."""
-    assert "✅ gpu-tenancy" in demo.follow_readme()
-    await_running(prod, "team-b", "high-priority")
-    preempted = {job for job in EQUALS if "Preempted" in conditions(workload(prod, *job))}
-    assert len(preempted) <= 1
-    for each in preempted:
-        assert conditions(workload(prod, *each))["Preempted"] == ("True", "InClusterQueue")
-        assert running_pods(prod, *each) == []
-    for each in EQUALS - preempted:
-        await_waiting(prod, *each)
-    complete(prod, "team-b", "high-priority")
-
-    def running() -> list[tuple[str, str]]:
-        return [job for job in EQUALS if running_pods(prod, *job)]
-
-    (turn,) = eventually(running, "one of the two runs")
-    (last,) = EQUALS - {turn}
-    assert running_pods(prod, *last) == []
-    complete(prod, *turn)
-    await_running(prod, *last)
-    complete(prod, *last)
-    failed = [prod.get(jobs(*job))["status"].get("failed") for job in (turn, last, ("team-b", "high-priority"))]
-    assert failed == [None, None, None]
-
-
-EQUALS = {("team-a", "low-priority"), ("team-b", "second")}
-
-
-def conditions(found: Object) -> dict[str, tuple[str, str]]:
-    entries = found.get("status", {}).get("conditions", [])
-    return {entry["type"]: (entry["status"], entry["reason"]) for entry in entries}
-
-
-def workloads(team: str) -> str:
-    return f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{team}/workloads"

@@ -89,11 +89,6 @@ def test_who_shows_the_resident_as_it_is_bound(used: Rollout) -> None:
     assert found["spec"]["nodeName"] == NODE
 
 
-def test_who_counts_the_whole_device_that_a_queue_handed_out(used: Rollout) -> None:
-    (row,) = shown(used, "who")["whole"]
-    assert (row["pool"], row["offered"], row["held"]) == ("batch", 1, 1)
-
-
 def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> None:
     eventually(lambda: "quota" in reasons(used, "deployment/immich-ml", "immich"), "the second replica is refused")
     becomes(lambda: reasons(used, "deployment/tts", "tts"), ["gate"], "the plugin says why tts does not run")
@@ -104,21 +99,6 @@ def test_why_says_what_the_api_server_the_gate_and_kueue_say(used: Rollout) -> N
 
     becomes(second, [("queue", "ClusterQueue gpu-cq: 0 of 1 waiting are before it")], "the plugin says why it waits")
     assert plugin.gpumem(used.cluster.kubeconfig, "why", "job/gpumem-second", "-n", "team-b").returncode == 3
-
-
-def test_fit_reads_the_promises_and_the_devices(used: Rollout) -> None:
-    fits = shown(used, "fit", "450", "--pool", "t4", "--tenant", "tts")
-    assert not fits["fits"], fits
-    (pool,) = fits["pools"]
-    assert (pool["promises"]["fits"], pool["taken"]) == (True, "the quota of tts has 0 of 0 MiB left")
-    (pool,) = shown(used, "fit", "4000", "--pool", "t4", "--tenant", "tts")["pools"]
-    lowered = [(each["from_mib"], each["to_mib"]) for each in pool["promises"]["changes"]]
-    assert sum(before - after for before, after in lowered) == 3512
-    assert all(after >= before / 2 for before, after in lowered)
-    assert pool["promises"]["proven"]
-    assert pool["devices"]["fits"], pool
-    (pool,) = shown(used, "fit", "1800", "--pool", "t4", "--tenant", "immich")["pools"]
-    assert (pool["seat"], pool["promises"]) == ("immich-server", None)
 
 
 def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[str, Any]:

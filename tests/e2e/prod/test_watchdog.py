@@ -12,7 +12,6 @@ import pytest
 from tenancy import names
 from tests.support.curves import T4_MIB, Use, answer
 from tests.support.e2e import plugin
-from tests.support.e2e.access import may
 from tests.support.e2e.agents import give, start
 from tests.support.e2e.rollout import (
     GPUMEM,
@@ -36,13 +35,12 @@ from toolchain.cluster.background import call_repeatedly
 NODE = "k8s-node1"
 NODES = names.node_agent_namespace(SYSTEM)
 TURN_SECONDS = 0.7
-TOGETHER_SECONDS, ALONE_SECONDS = "30", "10"
+TOGETHER_SECONDS = "30"
 DRIVER_MIB, STEADY_MIB, FREE_MIB = 450, 1800, 610
 # The namespace, the app and the budget in MiB of each pod.
 RESIDENTS = (("immich", "immich-ml", "3000"), ("frigate", "frigate", "2000"))
 COOL_DOWN = "COOL_DOWN_SECONDS"
 CRON_JOB = cron_job(names.WATCHDOG)
-JOURNAL = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(names.WATCHDOG)}"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
@@ -190,25 +188,4 @@ def test_a_disruption_budget_holds_the_runaway_until_it_is_gone(card: Card) -> N
     assert "Cannot evict pod as it would violate the pod's disruption budget." in note
     assert card.pod("immich", "immich-ml") == uid
     card.prod.delete(f"{budgets}/always")
-    card.await_replaced("immich", "immich-ml", uid)
-
-
-def test_without_the_right_to_evict_in_one_namespace_a_run_reports_it_on_the_pod(card: Card) -> None:
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/immich/rolebindings/{names.WATCHDOG}"
-    binding = card.prod.get(path)
-    assert card.prod.delete(path).refusal is None
-    account = f"system:serviceaccount:{SYSTEM}:{names.WATCHDOG}"
-    right = (account, "create", "pods/eviction")
-    becomes(lambda: may(card.prod.cluster.api, *right, namespace="immich"), False, "the right is taken away")
-    uid = card.runs_away("immich", "immich-ml")
-    powerless = start(card.prod, names.WATCHDOG, RUN_SECONDS=ALONE_SECONDS)
-    assert eventually(lambda: last_words(card.prod, powerless), "the run ends") == "succeeded"
-    assert any(
-        'cannot create resource "pods/eviction"' in note for note in card.told("immich", names.EVENT_BLOCKED, uid)
-    )
-    assert card.pod("immich", "immich-ml") == uid
-    metadata = {key: binding["metadata"][key] for key in ("name", "labels", "annotations")}
-    card.prod.cluster.api.create(path.rpartition("/")[0], {**binding, "metadata": metadata})
-    # After a refused eviction, the watchdog waits a minute. With an empty journal, it tries again at once.
-    card.prod.cluster.api.patch(JOURNAL, {"data": None})
     card.await_replaced("immich", "immich-ml", uid)
