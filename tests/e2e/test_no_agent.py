@@ -21,7 +21,7 @@ from tests.support.e2e.lab import NAMESPACES, Lab
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout, pods
 from tests.support.prod import raw
-from tests.support.waiting import becomes, eventually
+from tests.support.waiting import becomes
 from tests.support.workspace import workspace
 from toolchain.cluster import cluster, image
 from toolchain.cluster.cluster import HeldCluster
@@ -34,7 +34,6 @@ REGISTRY = "registry.invalid"
 ABSENT_IMAGE = f"{REGISTRY}/python:3.13.9-slim-bookworm"
 JOBS = f"/apis/batch/v1/namespaces/{SYSTEM}/jobs"
 CONFIG_MAPS = f"{NAMESPACES}/{SYSTEM}/configmaps"
-QUOTAS = f"{NAMESPACES}/{SYSTEM}/resourcequotas"
 T4_NODE, REAL_NODE = "/api/v1/nodes/k8s-node1", f"/api/v1/nodes/{NODE}"
 CONFIG = yaml.safe_dump(
     {
@@ -86,13 +85,6 @@ def advertised(lab: Lab) -> set[str]:
     return {key for key in (GPUMEM, GPU_COUNT) if key in lab.found(T4_NODE)["status"]["capacity"]}
 
 
-def test_a_taint_of_all_nodes_ends_up_with_the_schedulers_reason(lab: Lab) -> None:
-    lab.write(lambda config: config["cluster"].update(agent_image=ABSENT_IMAGE))
-    error = refused_up(lab)
-    assert error.startswith(f"  pod {SYSTEM}/{names.RECONCILE}-")
-    assert "Unschedulable: 0/6 nodes are available: 1 node(s) had untolerated taint(s)" in error
-
-
 def test_an_image_that_cannot_be_pulled_ends_up_with_the_kubelets_reason_and_a_repaired_up_goes_on(lab: Lab) -> None:
     tolerations = [{"key": TAINT}]
     lab.write(lambda config: config["cluster"].update(agent_image=ABSENT_IMAGE, agent_tolerations=tolerations))
@@ -140,18 +132,6 @@ def imported(lab: Lab, folder: Path) -> Iterator[str]:
         with tarfile.open(archive) as tar, tar.extractfile("index.json") as index:  # type: ignore[union-attr]
             (entry,) = json.load(index)["manifests"]
         yield f"{name}@{entry['digest']}"
-
-
-def test_a_quota_without_room_for_a_pod_ends_up_with_the_api_servers_reason(lab: Lab) -> None:
-    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    lab.cluster.api.create(QUOTAS, quota)
-    eventually(lambda: "hard" in lab.found(f"{QUOTAS}/none").get("status", {}), "the quota counts")
-    lab.write(lambda config: config["pools"]["t4"].update(floor_mib=100))
-    error = refused_up(lab)
-    assert error.startswith(f"  Job {SYSTEM}/{names.RECONCILE}-")
-    assert "FailedCreate: " in error
-    assert "exceeded quota: none" in error
-    lab.cluster.api.request("DELETE", f"{QUOTAS}/none")
 
 
 def test_up_refuses_the_state_of_another_cluster_and_after_a_refresh_a_cluster_without_a_node(
