@@ -319,11 +319,8 @@ def uids(stack: Rollout) -> set[str]:
     return {pod["metadata"]["uid"] for pod in gpu_pods(stack, TEAM)}
 
 
-@pytest.mark.parametrize("framework", [FrameworkName.JOB, FrameworkName.JOBSET], ids=lambda each: FRAMEWORKS[each].kind)
-def test_a_pod_that_names_a_foreign_workload_is_evicted(
-    stack: Rollout, watchdog: Api, framework: FrameworkName
-) -> None:
-    assert stack.create(path(framework, ""), work(framework)).refusal is None
+def test_a_pod_that_names_a_foreign_workload_is_evicted(stack: Rollout, watchdog: Api) -> None:
+    assert stack.create(path(FrameworkName.JOBSET), work(FrameworkName.JOBSET)).refusal is None
     becomes(lambda: running(stack), [NODE] * 2, "it runs")
     other = work(FrameworkName.JOB, name="other")
     assert stack.create(path(FrameworkName.JOB), other).refusal is None
@@ -341,11 +338,10 @@ def refusals(stack: Rollout) -> list[str]:
     return [message for message in messages if "exceeded quota" in message]
 
 
-@pytest.mark.parametrize("framework", [FrameworkName.JOB, FrameworkName.JOBSET], ids=lambda each: FRAMEWORKS[each].kind)
-def test_pods_that_end_slowly_are_not_replaced_beyond_the_quota(stack: Rollout, framework: FrameworkName) -> None:
+def test_pods_that_end_slowly_are_not_replaced_beyond_the_quota(stack: Rollout) -> None:
     """Before the fix, six pods used a queue's only GPU at the same time."""
     before = len(refusals(stack))
-    assert stack.create(path(framework), of_low_priority(framework)).refusal is None
+    assert stack.create(path(FrameworkName.JOBSET), of_low_priority(FrameworkName.JOBSET)).refusal is None
     becomes(lambda: running(stack), [NODE] * GPUS, "it runs")
     linger(stack, "true")
     for pod in gpu_pods(stack, TEAM):

@@ -11,7 +11,7 @@ import pytest
 from tenancy.names import GPU
 from tests.support.e2e import plugin
 from tests.support.e2e.autoscaler import DEFINITION, NOT_FOUND, Autoscaler, define
-from tests.support.e2e.queueing import WORKLOADS, rolled_out, workloads
+from tests.support.e2e.queueing import rolled_out, workloads
 from tests.support.e2e.rollout import (
     HIGH,
     LOW,
@@ -19,13 +19,11 @@ from tests.support.e2e.rollout import (
     Rollout,
     await_running,
     await_waiting,
-    complete,
     condition,
     job,
     job_pods,
     jobs,
     pods,
-    running_pods,
     submit,
     workload,
 )
@@ -42,20 +40,6 @@ CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 PARAMETERS = {"ValidUntilSeconds": "600"}
 SPOT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
 TOLERATIONS = [{**SPOT, "operator": "Equal"}]
-KUEUE = {
-    "exclude_resource_prefixes": [],
-    "wait_for_pods_ready": {
-        "timeout": "10m",
-        "recovery_timeout": "10m",
-        "requeuing_strategy": {"timestamp": "Creation", "backoff_limit_count": 0, "backoff_base_seconds": 1},
-    },
-    "admission_fair_sharing": {
-        "usage_half_life_time": "10m",
-        "usage_sampling_interval": "1s",
-        "resource_weights": {GPU: 10, "cpu": 0},
-    },
-    "object_retention_policies": {"workloads": {"after_finished": "2s", "after_deactivated_by_kueue": "1h"}},
-}
 
 
 def one(pool: str, nominal: int = 1, borrowing: int | None = None) -> dict[str, Any]:
@@ -72,18 +56,16 @@ BORROWS = {
         "borrow_within_cohort": {"policy": "LowerPriority", "max_priority_threshold": 500},
     },
 }
-# The ClusterQueues that have a LocalQueue of the same name.
-NAMESAKES = ("either", "borrows", "borrows-too", "close", "drained", "grows")
+# Each ClusterQueue has a LocalQueue of the same name.
+NAMESAKES = ("either", "borrows", "borrows-too", "grows")
 QUEUES = {
     "flavors": {
         "l4": {"pool": "l4"},
-        "hosts": {"pool": "l4", "topology_name": "hosts"},
         "t4": {"pool": "t4", "node_taints": [SPOT]},
         "site": {"pool": "site"},
         "elastic": {"pool": "elastic"},
         "cores": {},
     },
-    "topologies": {"hosts": {"levels": [HOSTNAME]}},
     "admission_checks": {
         "autoscaler": {
             "provisioning_class_name": CLASS,
@@ -100,19 +82,9 @@ QUEUES = {
         },
         "borrows": BORROWS,
         "borrows-too": BORROWS,
-        "turns": {
-            "quotas": one("site"),
-            "admission_scope": {"admission_mode": "UsageBasedAdmissionFairSharing"},
-        },
-        "close": {"quotas": one("hosts")},
-        "drained": {"quotas": one("site"), "stop_policy": "HoldAndDrain"},
         "grows": {"quotas": one("elastic"), "admission_checks": [{"name": "autoscaler", "on_flavors": ["elastic"]}]},
     },
-    "local_queues": {
-        **{name: {"tenant": TEAM, "cluster_queue": name} for name in NAMESAKES},
-        **{name: {"tenant": TEAM, "cluster_queue": "turns", "fair_sharing": {"weight": 1}} for name in ("one", "two")},
-        "held": {"tenant": TEAM, "cluster_queue": "turns", "stop_policy": "Hold"},
-    },
+    "local_queues": {name: {"tenant": TEAM, "cluster_queue": name} for name in NAMESAKES},
     "workload_priorities": {LOW: {"value": 100}, HIGH: {"value": 1000}},
 }
 
@@ -136,7 +108,7 @@ def stack(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             tenants={TEAM: {}},
             pools=pools,
             queues=QUEUES,
-            kueue={**raw()["kueue"], **KUEUE},
+            kueue={**raw()["kueue"], "exclude_resource_prefixes": []},
         ) as stack:
             yield stack
 
@@ -155,9 +127,8 @@ def empty(stack: Rollout) -> Iterator[None]:
 
 def asks(name: str, queue: str, priority: str = LOW, **pod: Any) -> dict[str, Any]:
     made = job(name, queue, 1, priority)
-    requests, annotations = pod.pop("requests", {}), pod.pop("annotations", {})
+    requests = pod.pop("requests", {})
     template = made["spec"]["template"]
-    template["metadata"] = {"annotations": annotations}
     template["spec"]["containers"][0]["resources"]["requests"] = requests
     template["spec"].update(pod)
     return made
@@ -194,15 +165,6 @@ def test_cpu_and_memory_are_counted_in_a_resource_group_of_their_own(stack: Roll
     await_waiting(stack, TEAM, "memory", "insufficient unused quota for memory in flavor cores")
 
 
-def test_kueue_places_the_pods_of_a_job_by_the_topology(stack: Rollout) -> None:
-    required = {"kueue.x-k8s.io/podset-required-topology": HOSTNAME}
-    submit(stack, TEAM, asks("close", "close", annotations=required))
-    await_running(stack, TEAM, "close")
-    assert admission(stack, "close")["topologyAssignment"]["levels"] == [HOSTNAME]
-    (pod,) = job_pods(stack, TEAM, "close")
-    assert pod["spec"]["nodeSelector"][HOSTNAME] == "l4"
-
-
 def test_a_queue_borrows_quota_of_the_cohort_above_and_preempts_a_job_that_borrows(stack: Rollout) -> None:
     submit(stack, TEAM, asks("first", "borrows"))
     await_running(stack, TEAM, "first")
@@ -212,39 +174,6 @@ def test_a_queue_borrows_quota_of_the_cohort_above_and_preempts_a_job_that_borro
     submit(stack, TEAM, asks("urgent", "borrows-too", HIGH))
     await_running(stack, TEAM, "urgent")
     assert condition(workload(stack, TEAM, "first"), "Preempted")["reason"] == "InCohortReclaimWhileBorrowing"
-
-
-def test_the_queue_that_used_less_comes_first(stack: Rollout) -> None:
-    submit(stack, TEAM, asks("first", "one"))
-    await_running(stack, TEAM, "first")
-
-    def used() -> bool:
-        status = stack.get(f"{WORKLOADS}/namespaces/{TEAM}/localqueues/one")["status"]
-        consumed = status.get("fairSharing", {}).get("admissionFairSharingStatus", {}).get("consumedResources", {})
-        return consumed.get(GPU, "0") not in ("0", "0m")
-
-    eventually(used, "Kueue has counted the use")
-    for number, (name, queue) in enumerate((("older", "one"), ("newer", "two")), 1):
-        submit(stack, TEAM, asks(name, queue))
-        becomes(lambda: stack.get(f"{WORKLOADS}/clusterqueues/turns")["status"]["pendingWorkloads"], number, name)
-    complete(stack, TEAM, "first")
-    await_running(stack, TEAM, "newer")
-    assert running_pods(stack, TEAM, "older") == []
-
-
-def test_a_stopped_queue_admits_nothing(stack: Rollout) -> None:
-    submit(stack, TEAM, asks("held", "held"))
-    await_waiting(stack, TEAM, "held", "LocalQueue held is inactive")
-    submit(stack, TEAM, asks("drained", "drained"))
-    await_waiting(stack, TEAM, "drained", "ClusterQueue drained is inactive")
-
-
-def test_the_workload_of_a_finished_job_is_deleted(stack: Rollout) -> None:
-    submit(stack, TEAM, asks("short", "one"))
-    await_running(stack, TEAM, "short")
-    complete(stack, TEAM, "short")
-    becomes(lambda: workload(stack, TEAM, "short"), {}, "the Workload is deleted")
-    assert stack.get(jobs(TEAM, "short"))["status"]["succeeded"] == 1
 
 
 def state_of_check(stack: Rollout, name: str) -> str:
