@@ -12,7 +12,6 @@ from tests.support.e2e.processes import lives
 from tests.support.waiting import becomes, eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.cluster import HeldCluster
-from toolchain.cluster.errors import ClusterError
 from toolchain.cluster.extent import Extent
 from toolchain.cluster.paths import CHECKOUT
 
@@ -33,17 +32,6 @@ def test_a_second_cluster_runs_next_to_the_first_and_ends_completely_if_a_part_o
     assert "cluster: etcd ended (-9); the end of" in said
     assert "  | {" in said
     assert real_cluster.api.get("/api/v1/nodes/localhost")
-
-
-def test_a_cluster_that_cannot_start_reports_why(
-    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with (
-        pytest.raises(ClusterError, match="openssl makes the cluster's certificates, and is not on PATH"),
-        cluster.running(tmp_path / "none", extent=Extent.API_SERVER),
-    ):
-        pass
 
 
 HOLDER = """

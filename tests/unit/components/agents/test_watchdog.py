@@ -3,7 +3,6 @@ from collections.abc import Sequence
 import pytest
 
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
-from tenancy.frameworks import FrameworkName
 from tests.support.engine import Graph
 from tests.support.given import CLUSTER, CODE, NODES, SYSTEM, declared, environment, rights
 
@@ -23,22 +22,15 @@ ACTS = {
     ("team-a", "kueue.x-k8s.io/workloads", "get", ()),
     ("team-a", "kueue.x-k8s.io/workloads", "patch", ()),
 }
-# The objects between a TrainJob or a RayJob and its pods.
-PARTS = {
-    ("team-a", "batch/jobs", "get", ()),
-    ("team-a", "jobset.x-k8s.io/jobsets", "get", ()),
-    ("team-a", "ray.io/rayclusters", "get", ()),
-}
 
 
-def watchdog(*, armed: bool, assumed: Sequence[str] = (), frameworks: Sequence[FrameworkName] = ()) -> Graph:
+def watchdog(*, armed: bool, assumed: Sequence[str] = ()) -> Graph:
     args = WatchdogArgs(
         spec=WatchdogSpec(armed=armed),
         cluster=CLUSTER,
         code=CODE,
         budgeted=["team-a", "chat"],
         queued=["team-a"],
-        frameworks=frameworks,
         assumed=assumed,
     )
     return declared(Watchdog, "watchdog", args)
@@ -49,21 +41,6 @@ def test_it_has_the_right_to_act_only_when_armed(armed: bool, held: set[tuple[st
     graph = watchdog(armed=armed)
     assert environment(dict(graph.one("CronJob").inputs))["DRY_RUN"] == str(not armed).lower()
     assert rights(graph) == held
-
-
-@pytest.mark.parametrize(
-    ("frameworks", "parts"),
-    [
-        ((FrameworkName.JOB, FrameworkName.RAY_CLUSTER, FrameworkName.POD), set()),
-        ((FrameworkName.MPI_JOB,), {part for part in PARTS if part[1] == "batch/jobs"}),
-        (tuple(FrameworkName), PARTS),
-    ],
-)
-def test_it_reads_the_objects_between_queued_work_and_its_pods(
-    frameworks: Sequence[FrameworkName], parts: set[tuple[str, str, str, tuple[str, ...]]]
-) -> None:
-    assert rights(watchdog(armed=True, frameworks=frameworks)) == READS | TELLS | ACTS | parts
-    assert rights(watchdog(armed=False, frameworks=frameworks)) == READS | TELLS
 
 
 def test_it_has_no_right_to_evict_whose_seats_are_all_in_pools_with_assumed_numbers() -> None:
