@@ -6,7 +6,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "toolchain/README.md", "tests/simulation/README.md")
+PAGES = ("*.md", "docs/**/*.md", "examples/*/README.md", "toolchain/README.md", "tests/*/README.md")
 # Pages of the site show these files or link to these files. The site serves the files of the repository unchanged.
 SERVED = (
     "docs/**/*.svg",
