@@ -28,7 +28,6 @@ LANES = {
         "prod/test_rollout",
         "prod/test_upgrade",
         "prod/test_interrupted_destroy",
-        "prod/test_platform",
     ),
     "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_existing_cluster"),
     "start": ("api", ""),
@@ -41,10 +40,7 @@ LANES = {
     ),
     "placing": ("test_day_on_an_existing_cluster", "prod/test_placement", "faults/test_agents"),
     "faults": (
-        "api/test_work_examples",
-        "api/test_reconcile",
         "test_plain_manifests",
-        "test_mutating_api",
         "prod/test_watchdog",
         "faults",
     ),
