@@ -12,8 +12,6 @@ from components.base.manifest import Manifest, component_type, manifest, registe
 from components.base.spec import Count, Mib, PeopleName, PoolKey, Spec, TenantKey
 from tenancy.choices import Mode, PodSecurity
 from tenancy.names import (
-    APPLY_BY_FORCE,
-    APPLY_BY_FORCE_VALUE,
     POD_SECURITY_AUDIT,
     POD_SECURITY_ENFORCE,
     POD_SECURITY_WARN,
@@ -127,14 +125,9 @@ class TenantArgs:
 
 
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
-    """Returns the namespace.
-
-    An earlier rollout with another field manager may have created the namespace. The earlier field manager still owns
-    the namespace's labels. The annotation lets Pulumi take over labels that another program has set (docs/adr/0034).
-    """
+    """Returns the namespace, which an earlier rollout of the same stack may have left."""
     made = manifest("v1", "Namespace", tenant, _COMPONENT)
     made["metadata"]["labels"] |= {**tenant_labels(args), POD_SECURITY_WARN: str(args.spec.pod_security)}
-    made["metadata"]["annotations"] = {APPLY_BY_FORCE: APPLY_BY_FORCE_VALUE}
     return made
 
 

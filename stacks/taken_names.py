@@ -88,7 +88,10 @@ def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
     taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "is Kubernetes' own") | {
         "default": "is where whatever names no namespace ends, and would be exempt with it",
         _system(raw): "is the agents'",
+        node_agent_namespace(_system(raw)): "is the agents'",
     }
+    if kueue := at(raw, "kueue"):
+        taken[str(kueue.get("namespace", KueueSpec.model_fields["namespace"].default))] = "is Kueue's"
     for where, namespace in _admission_names(raw, "exempt_namespaces"):
         if namespace in taken and namespace != EXEMPT_BY_NAME:
             yield (

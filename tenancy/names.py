@@ -142,8 +142,9 @@ AGENTS_DIGEST = "gpu-tenancy/sha256"
 # REPLACE_UNREADY is an annotation with which Pulumi replaces a failed Job. Without REPLACE_UNREADY, every later `pulumi
 # up` would wait for the failed Job.
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
-# APPLY_BY_FORCE is an annotation with which Pulumi's provider overwrites fields of another program.
-APPLY_BY_FORCE, APPLY_BY_FORCE_VALUE = "pulumi.com/patchForce", "true"
+# Names to Pulumi's provider the field manager of an object.
+FIELD_MANAGER = "pulumi.com/patchFieldManager"
+_LONGEST_MANAGER = 128
 
 # The attributes of a device in a ResourceSlice. A device's capacity in a ResourceSlice is the whole memory of the
 # device.
@@ -463,3 +464,13 @@ def node_agent_namespace(system_namespace: str) -> str:
     All other agents run in a namespace with the Pod Security level `restricted`.
     """
     return f"{system_namespace}-nodes"
+
+
+def stack_mark(project: str, stack: str) -> str:
+    """Returns the value of the annotation STACK."""
+    return f"{project}/{stack}"
+
+
+def field_manager(mark: str) -> str:
+    """Returns the field manager of a stack's objects and patches. The end of a long mark is the stack's name."""
+    return mark[-_LONGEST_MANAGER:]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pulumi
 
-from tenancy.names import STACK, labels
+from tenancy import names
+from tenancy.names import labels
 
 Manifest = dict[str, Any]
 
@@ -73,15 +74,19 @@ def register(
     )
     opts.version = _provider_version()
     token = f"{_type_token(api_version, kind)}{'Patch' if patch else ''}"
-    return pulumi.CustomResource(token, name, dict(manifest) if patch else _marked(manifest), opts)
+    return pulumi.CustomResource(token, name, _marked(manifest, patch=patch), opts)
 
 
-def _marked(manifest: Manifest) -> Manifest:
-    """Returns the object with an annotation that names its stack. If another stack applies the same object, the API
-    server reports a conflict (docs/adr/0034)."""
+def _marked(manifest: Manifest, *, patch: bool) -> Manifest:
+    """Returns the object with its field manager, and with an annotation that names its stack (docs/adr/0034).
+
+    The field manager is the same in each rollout. Therefore a rollout may apply again what a killed rollout applied.
+    Pulumi removes a patch by removing all fields of its manager, so no stack may create and patch the same object.
+    """
+    stack = names.stack_mark(pulumi.get_project(), pulumi.get_stack())
+    marks = {names.FIELD_MANAGER: names.field_manager(stack), **({} if patch else {names.STACK: stack})}
     metadata = manifest["metadata"]
-    annotations = {**metadata.get("annotations", {}), STACK: f"{pulumi.get_project()}/{pulumi.get_stack()}"}
-    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **marks}}}
 
 
 def client_side_provider(

@@ -5,21 +5,19 @@ from collections.abc import Iterator, Mapping
 from agents.kube.errors import Object
 from gpumem.preflight.declared import Declared, Named
 from gpumem.survey import Survey
+from tenancy import names
 from tenancy.workload import map_at, maps_at, text_at, value_or
-
-# The names of the field managers of Pulumi's provider begin with this text.
-_PULUMI = "pulumi-kubernetes"
 
 
 def taken_over(survey: Survey, declared: Declared) -> tuple[str, ...]:
     """Returns the findings on existing objects of other owners. The texts of the findings are those that `make up`
     prints."""
-    return tuple(declared.taken_over(_there(survey)))
+    return tuple(declared.taken_over(_there(survey, declared)))
 
 
 def creations(survey: Survey, declared: Declared) -> tuple[str, ...]:
     """Returns the names of the objects that the rollout would create."""
-    there = _there(survey)
+    there = _there(survey, declared)
     return tuple(str(each) for each in sorted(declared.created) if each not in there)
 
 
@@ -35,28 +33,31 @@ def _labels(survey: Survey, declared: Declared) -> Iterator[str]:
             yield from (f"Namespace {name}: {key}={value}" for key, value in wanted.items() if key not in have)
 
 
-def _without_patches(metadata: Object) -> Object:
-    """Returns the namespace without the labels that an earlier rollout added.
+def _without_patches(metadata: Object, ours: str) -> Object:
+    """Returns the namespace without the labels that an earlier rollout added, whose field manager is `ours`.
 
     A later rollout may change the labels of an earlier rollout.
     """
     patched: set[str] = set()
     for manager in maps_at(metadata, "managedFields"):
-        if text_at(manager, "manager").startswith(_PULUMI):
+        if text_at(manager, "manager") == ours:
             fields = map_at(manager, "fieldsV1", "f:metadata", "f:labels")
             patched |= {key.removeprefix("f:") for key in fields}
     kept = {key: value for key, value in map_at(metadata, "labels").items() if key not in patched}
     return {"metadata": {**metadata, "labels": kept}}
 
 
-def _there(survey: Survey) -> Mapping[Named, Object]:
+def _there(survey: Survey, declared: Declared) -> Mapping[Named, Object]:
     lists = {
         "ResourceQuota": survey.quotas,
         "ClusterQueue": survey.cluster_queues,
         "LocalQueue": survey.local_queues,
         "PriorityClass": survey.priorities.values(),
     }
-    found = {Named("Namespace", "", name): _without_patches(metadata) for name, metadata in survey.namespaces.items()}
+    ours = names.field_manager(names.stack_mark(names.PROJECT, declared.stack))
+    found = {
+        Named("Namespace", "", name): _without_patches(metadata, ours) for name, metadata in survey.namespaces.items()
+    }
     return found | {
         Named(kind, str(value_or(each["metadata"], "namespace", "")), str(each["metadata"]["name"])): each
         for kind, items in lists.items()

@@ -17,6 +17,8 @@ from pulumi.runtime import mocks, rpc, settings
 from pulumi.runtime.proto import resource_pb2, source_pb2
 
 PROJECT, STACK = "gpu-tenancy", "test"
+# The annotation of each patch.
+PATCHED = {"pulumi.com/patchFieldManager": "gpu-tenancy/test"}
 
 
 @dataclass(frozen=True)

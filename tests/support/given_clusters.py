@@ -69,7 +69,7 @@ class Cluster:
     def _namespace(self, name: str, labels: Mapping[str, str]) -> Object:
         annotations = {"gpu-tenancy/stack": self.stacks[name]} if name in self.stacks else {}
         fields = {f"f:{self.patched[name]}": {}} if name in self.patched else {}
-        manager = {"manager": "pulumi-kubernetes-1234abcd", "fieldsV1": {"f:metadata": {"f:labels": fields}}}
+        manager = {"manager": "gpu-tenancy/mine", "fieldsV1": {"f:metadata": {"f:labels": fields}}}
         others = {"manager": "kubectl-label", "fieldsV1": {"f:metadata": {"f:labels": {"f:theirs": {}}}}}
         metadata = {"name": name, "labels": dict(labels), "annotations": annotations}
         return {"metadata": {**metadata, "managedFields": [manager, others]}}

@@ -2,7 +2,7 @@ import pulumi
 import pytest
 
 from components.priorities import PreemptionPolicy, Priorities, PrioritiesArgs, PrioritySpec
-from tests.support.engine import Graph, build
+from tests.support.engine import PATCHED, Graph, build
 from tests.support.given import declared
 
 ARGS = PrioritiesArgs(
@@ -25,7 +25,7 @@ def test_a_class_that_is_there_already_is_asked_for_its_values_and_no_more() -> 
     assert patch.inputs == {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
-        "metadata": {"name": "gpu"},
+        "metadata": {"name": "gpu", "annotations": PATCHED},
         "value": 1_200_000,
         "preemptionPolicy": "PreemptLowerPriority",
     }

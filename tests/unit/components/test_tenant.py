@@ -3,7 +3,7 @@ from types import MappingProxyType
 
 from components.tenant import Role, Tenant, TenantArgs, TenantSpec
 from tenancy.names import POD_SECURITY_ENFORCE, Names
-from tests.support.engine import Graph
+from tests.support.engine import PATCHED, Graph
 from tests.support.given import DOMAIN, declared
 
 
@@ -42,7 +42,8 @@ def test_nothing_else_of_a_tenant_stays() -> None:
 def test_a_namespace_that_is_there_already_gets_the_labels_of_a_tenant_and_no_more() -> None:
     graph = tenant(create_namespace=False, groups={"dev": Role.EDIT})
     patch = graph.one("NamespacePatch")
-    assert patch.inputs["metadata"] == {"name": "immich", "labels": {POD_SECURITY_ENFORCE: "baseline"}}
+    labels = {POD_SECURITY_ENFORCE: "baseline"}
+    assert patch.inputs["metadata"] == {"name": "immich", "labels": labels, "annotations": PATCHED}
     assert graph.depends_on(graph.one("ResourceQuota"), patch)
     assert not graph.all("Namespace")
 

@@ -59,7 +59,10 @@ def test_name_image_and_residents_are_all_that_a_deployment_needs() -> None:
             "name": "immich-ml",
             "namespace": "immich",
             "labels": labels,
-            "annotations": {"gpu-tenancy/stack": "gpu-tenancy/test"},
+            "annotations": {
+                "gpu-tenancy/stack": "gpu-tenancy/test",
+                "pulumi.com/patchFieldManager": "gpu-tenancy/test",
+            },
         },
         "spec": {
             "replicas": 1,

@@ -29,6 +29,8 @@ TAKEN: list[tuple[str, object, str]] = [
     ("tenants kube-node-lease", {"create_namespace": False}, ": this namespace is Kubernetes' own; give"),
     (EXEMPT, ["a", "default"], ".1: is where whatever names no namespace ends, and would be exempt with it; remove it"),
     (EXEMPT, ["a", "kube-public"], ".1: is Kubernetes' own; remove it, and give what needs the exemption"),
+    (EXEMPT, ["gpu-tenancy-system-nodes"], ".0: is the agents'; remove it"),
+    (EXEMPT, ["kueue-system"], ".0: is Kueue's; remove it"),
     (EXEMPT, ["a", "gpu-tenancy-system"], ".1: is the agents'; remove it, and give what needs the exemption"),
     (CLASSES, ["a.b", "gpu.nvidia.com"], ".1: hands out GPUs, which claims would take beside the ledger"),
     (CLASSES, ["a.b", "mig.nvidia.com"], ".1: hands out GPUs, which claims would take beside the ledger"),
