@@ -33,7 +33,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)# only YES=1 is a yes
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up render destroy refresh recover init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up render destroy refresh init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,9 +43,8 @@ up: toolchain ## Apply a stack to the current kubeconfig's cluster, after a prev
 render: toolchain ## Write a stack as plain manifests for Flux, Argo CD or kubectl: make render STACK=lab OUT=manifests
 destroy: toolchain ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
 refresh: toolchain ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
-recover: toolchain ## Put a stack right after a run that was killed; up, destroy and refresh do it by themselves
 chart: toolchain ## Print a stack's seating chart
-preview up destroy refresh recover chart render:
+preview up destroy refresh chart render:
 	@$(PYTHON) -m stacks $@ --stack="$(STACK)" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter preview,$@),$(if $(BEFORE),--before="$$BEFORE")) $(if $(filter-out preview chart render,$@),$(ASK)) $(if $(filter render,$@),--out="$$OUT")) $(FLAGS)
 init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
 	@python3 -m gpumem init --stack="$(STACK)" $(if $(FROM),--from="$(FROM)") $(value ARGS)

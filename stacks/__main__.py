@@ -15,8 +15,6 @@ from typing import Any
 from stacks import commands, schema
 from stacks.engine import Engine, EngineError
 from stacks.kubeconfig import KubeconfigError
-from stacks.recovery.cli import CliError
-from stacks.recovery.recover import RecoveryError
 from stacks.settings import ConfigError
 
 _ABOUT = "Commands for one stack: preview it with the policy pack, apply it, remove it, or start a new stack."
@@ -96,12 +94,6 @@ COMMANDS: Mapping[str, _Command] = {
         ("--stack lab --out manifests",),
         ("--stack", "--out"),
     ),
-    "recover": _Command(
-        commands.recover,
-        "repair a stack's state after a killed command; up, destroy and refresh begin with this repair",
-        ("--stack lab", "--stack lab --yes"),
-        ("--stack", "--yes"),
-    ),
     "new": _Command(
         commands.new, "write Pulumi.NAME.yaml from an example with one GPU", ("--stack lab",), ("--stack",)
     ),
@@ -153,7 +145,7 @@ def main(arguments: Sequence[str], root: Path | None = None) -> int:
         if "stack" in options:
             options["engine"] = Engine.of(options.pop("stack"), root or Path.cwd())
         return command.run(**options)
-    except (ConfigError, EngineError, KubeconfigError, RecoveryError, CliError) as error:
+    except (ConfigError, EngineError, KubeconfigError) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -5,7 +5,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from stacks import stackfile
 from stacks.engine import Engine, EngineError
 
 _UNREAD = 2  # the exit code of gpumem.preflight
+_DELETION_SECONDS = 300
+_LIST_TRIES = 30
 _KUBECONFIG = "kubernetes:kubeconfig"
 # Maps each key of the provider to kubectl's flag.
 _FLAGS = {"kubernetes:context": "--context", "kubernetes:cluster": "--cluster"}
@@ -39,17 +42,38 @@ class Cluster:
             raise
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the objects of a list. The list of a kind that the cluster does not know is empty."""
-        try:
-            yield from self.kubectl.items(path, **parameters)
-        except ApiError as error:
-            if error.status != http.client.NOT_FOUND:
-                raise
+        """Yields the objects of a list. The list of a kind that the cluster does not know is empty.
+
+        Just after a kind was created, the API server refuses its lists for some seconds.
+        """
+        for tries_left in reversed(range(_LIST_TRIES)):
+            try:
+                yield from [*self.kubectl.items(path, **parameters)]
+            except ApiError as error:
+                if error.status == http.client.TOO_MANY_REQUESTS and tries_left:
+                    time.sleep(1)
+                    continue
+                if error.status != http.client.NOT_FOUND:
+                    raise
+            return
 
     def patch(self, *what: str, patch: Object) -> None:
         """Runs `kubectl patch` with a merge patch. Raises EngineError with kubectl's message."""
-        command = ["kubectl", "patch", *what, "--type=merge", f"--patch={json.dumps(patch)}", *self.flags]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self._kubectl("patch", *what, "--type=merge", f"--patch={json.dumps(patch)}")
+
+    def delete(self, objects: Iterable[Object], *flags: str) -> None:
+        """Deletes the objects that are there, and waits until they are gone. Raises EngineError."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": [*objects]}
+        wait = ("--ignore-not-found", f"--timeout={_DELETION_SECONDS}s", *flags)
+        self._kubectl("delete", "--filename=-", *wait, given=json.dumps(listed))
+
+    def give_back(self, found: Object, manager: str) -> None:
+        """Removes all fields that only this field manager has set. Raises EngineError."""
+        self._kubectl("apply", "--server-side", f"--field-manager={manager}", "--filename=-", given=json.dumps(found))
+
+    def _kubectl(self, *arguments: str, given: str = "") -> None:
+        command = ["kubectl", *arguments, *self.flags]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
         if done.returncode:
             raise EngineError(done.stderr.strip())
 

@@ -9,19 +9,24 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from components.monitoring.component import rule_groups
-from stacks import kubeconfig, settings, stackfile
+from stacks import kubeconfig, lock, settings, stackfile
 from stacks import render as manifests
 from stacks.cluster import connect, preflight
 from stacks.engine import GATED, Engine, EngineError, refuse_flags
-from stacks.existing import origin, removal
+from stacks.existing import leftovers, origin, removal
 from stacks.existing.check import Changes, check
+from stacks.existing.leftovers import Leftovers
+from stacks.existing.planned import RELEASE_TYPE, Identity
+from stacks.existing.planned import declared as declared_objects
 from stacks.kubeconfig import KubeconfigError
 from stacks.platform import alerts_args, policy_configuration
 from stacks.preview import run
@@ -30,20 +35,20 @@ from stacks.preview.picture import picture
 from stacks.preview.remedies import ledger_before, remedies
 from stacks.preview.report import PreviewOutcome, report
 from stacks.problems import key
-from stacks.recovery import rollout
-from stacks.recovery.cli import Stack
-from stacks.recovery.recover import is_locked_by_the_dead
-from stacks.recovery.recover import recover as put_right
-from stacks.recovery.state import Deployment
 from stacks.settings import ConfigError, StackSettings
 from stacks.stuck import Retirement, Wait, unfinished_jobs, why_none_runs
 from tenancy.drawing.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
-from tenancy.names import PROJECT
+from tenancy.names import PROJECT, stack_mark
+
+Deployment = Mapping[str, Any]
 
 EXAMPLE = Path("examples") / "template" / "gpus.yaml"
+_ROOT = "pulumi:pulumi:Stack"
 _JOB_TYPE = "kubernetes:batch/v1:Job"
+# The longest wait for objects that are being deleted, and the pause between two looks.
+_ENDING_SECONDS, _BETWEEN_SECONDS = 300, 2
 _PICTURES = Path("build") / "preview"
 _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 
@@ -72,27 +77,29 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     `pulumi up` does not preview the stack again. The policy pack has judged the same program, settings and state in the
     preview, because `up` stops if one of them has changed since then. `up` does not pass --plan to Pulumi, because
     --plan is experimental. With --plan, Pulumi fails at the first value that only the real cluster knows (the uid of a
-    Namespace). `up` only records the plan (docs/adr/0042).
+    Namespace).
     """
     refuse_flags(flags, engine.environment, gated=True)
     program = engine.program_files()
     declared = settings.load_file(engine.existing_stack_file())
-    state = _recovered(engine, yes=yes)
-    cluster = _cluster(engine)
-    _refuse_the_state_of_another_cluster(engine, state, cluster)
-    with tempfile.TemporaryDirectory(prefix="gpu-tenancy-up-") as folder:
-        file = Path(folder) / "plan.json"
-        ended = _judge(engine, (*flags, "--save-plan", str(file)), declared, cluster, full=full)
-        if ended.exit_code:
-            return ended.exit_code
-        plan = json.loads(file.read_text(encoding="utf-8"))
-    _refuse_a_takeover(engine, ended)
-    if any(each.op is not Op.SAME for each in ended.events.resources.values()):
+    state, cluster = _begin(engine)
+    state, left = _settled(engine, state)
+    ended = _judge(engine, flags, declared, cluster, full=full)
+    if ended.exit_code:
+        return ended.exit_code
+    resources = ended.events.resources.values()
+    objects = declared_objects(resources)
+    keeps_kueue = any(each.type == RELEASE_TYPE and each.inputs for each in resources)
+    _refuse_a_takeover(engine, ended, left)
+    _print_leftovers(engine, left, objects, keeps_kueue=keeps_kueue)
+    if any(each.op is not Op.SAME for each in resources):
         print(flush=True)
         preflight(engine)
     _confirm(f"Apply {engine.stack}", cluster, yes=yes)
     _refuse_a_later_change(engine, declared, program)
-    return _apply(engine, flags, declared.cluster.system_namespace, ended, _recorded(engine, plan, state))
+    _refuse_a_later_state(engine, state)
+    _clear(engine, state, left, objects, keeps_kueue=keeps_kueue)
+    return _apply(engine, flags, declared.cluster.system_namespace, ended)
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -101,34 +108,29 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     Raises EngineError if volumes would be lost without the operator's explicit consent (docs/adr/0034).
     """
     refuse_flags(flags, engine.environment, gated=False)
-    state = _recovered(engine, yes=yes)
-    cluster = _cluster(engine)
-    _refuse_the_state_of_another_cluster(engine, state, cluster)
+    state, cluster = _begin(engine)
+    left = _look(engine, state)
+    if left.is_unrecorded:
+        raise EngineError(f"Helm does not know {engine.stack}'s Kueue any more; run make up, and then this again.")
+    if left.release and not left.records:  # A killed removal has removed Kueue, and Helm would not find it.
+        engine.refresh([left.release])
+        state = engine.export()
     if code := run.run_attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
         return code
     _list_the_loss(engine, state)
+    _print_leftovers(engine, left, (), keeps_kueue=False)
     _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
-    return _remove(engine, flags, state, _recorded(engine, rollout.removal(state), state))
+    _refuse_a_later_state(engine, state)
+    _clear(engine, state, left, (), keeps_kueue=False)
+    return _remove(engine, flags, state)
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
-    """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent.
-
-    A refresh changes only the state, so it has no record.
-    """
+    """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
     refuse_flags(flags, engine.environment, gated=False)
-    _recovered(engine, yes=yes)
+    _unlocked(engine)
     given = (*(("--yes",) if yes else ()), *flags)
-    return run.run_attended(engine, "refresh", *given, environment=rollout.state_at_the_end(_stack(engine)))
-
-
-def recover(engine: Engine, *, yes: bool) -> int:
-    """Recovers the stack after a killed run.
-
-    After a run of Pulumi that ended normally, `recover` prints nothing. The function raises RecoveryError and CliError.
-    """
-    _recovered(engine, yes=yes)
-    return 0
+    return run.run_attended(engine, "refresh", *given, environment=engine.state_at_the_end())
 
 
 def new(engine: Engine) -> int:
@@ -250,13 +252,66 @@ def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None
     return f"picture of the seats: {path}"
 
 
-def _recovered(engine: Engine, *, yes: bool) -> Deployment:
-    """Recovers the stack, and returns its state."""
+def _unlocked(engine: Engine) -> None:
+    """Creates the stack if the backend lacks it, and removes the lock of a killed run. Raises EngineError."""
     engine.existing_stack_file()
-    stack = _stack(engine)
-    is_locked_by_the_dead(stack)  # the command checks the cluster before Pulumi reads the state
+    is_stale = lock.is_stale(engine)
     engine.select()
-    return put_right(stack, lambda: _confirm(f"Recover {engine.stack}", _cluster(engine), yes=yes))
+    if is_stale:
+        engine.cancel()
+        print(f"{engine.stack}: removed the lock of a run that ended before its time", flush=True)
+
+
+def _begin(engine: Engine) -> tuple[Deployment, str]:
+    """Returns the state and a description of the cluster. Raises EngineError if the state is of another cluster."""
+    _unlocked(engine)
+    state = engine.export()
+    cluster = _cluster(engine)
+    _refuse_the_state_of_another_cluster(engine, state, cluster)
+    return state, cluster
+
+
+def _look(engine: Engine, state: Deployment) -> Leftovers:
+    with connect(engine) as reader:
+        return leftovers.look(state, stack_mark(PROJECT, engine.stack), reader)
+
+
+def _settled(engine: Engine, state: Deployment) -> tuple[Deployment, Leftovers]:
+    """Returns a state that agrees with the cluster about all that it names, and what it does not name.
+
+    Waits for objects that a killed removal was deleting. Raises EngineError.
+    """
+    left, deadline = _look(engine, state), time.monotonic() + _ENDING_SECONDS
+    while left.ending:
+        if time.monotonic() > deadline:
+            late = ", ".join(map(str, left.ending))
+            raise EngineError(f"not gone in {_ENDING_SECONDS} s: {late}; kubectl describe says what they wait for")
+        time.sleep(_BETWEEN_SECONDS)
+        left = _look(engine, state)
+    if not left.stale and not state["deployment"].get("pending_operations"):
+        return state, left
+    print(f"{engine.stack} reads {len(left.stale)} objects again that have changed since its last run", flush=True)
+    engine.refresh(left.stale)
+    with connect(engine) as cluster:
+        if leftovers.settle_release(left, cluster):
+            engine.refresh([left.release])
+    state = engine.export()
+    return state, _look(engine, state)
+
+
+def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Identity], *, keeps_kueue: bool) -> None:
+    for line in left.lines(objects, keeps_kueue=keeps_kueue):
+        print(f"{engine.stack} {line}", flush=True)
+
+
+def _clear(
+    engine: Engine, state: Deployment, left: Leftovers, objects: Collection[Identity], *, keeps_kueue: bool
+) -> None:
+    if left:
+        # Pulumi has no command that reads the locks. A refresh of the root fails if another run has locked the stack.
+        engine.refresh([each["urn"] for each in state["deployment"].get("resources") or () if each["type"] == _ROOT])
+        with connect(engine) as cluster:
+            leftovers.clear(left, cluster, objects, keeps_kueue=keeps_kueue)
 
 
 def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, cluster: str) -> None:
@@ -278,8 +333,7 @@ def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, clus
 def _refuse_a_later_change(engine: Engine, previewed: StackSettings, program: Mapping[Path, tuple[int, int]]) -> None:
     """Raises EngineError if the settings or the program have changed since the preview.
 
-    After such a change, the policy pack would judge the stack only after the rollout, and the record would not name the
-    new objects.
+    After such a change, the policy pack would judge the stack only after the rollout.
     """
     if settings.load_file(engine.existing_stack_file()) != previewed:
         changed = engine.stack_file.name
@@ -290,27 +344,15 @@ def _refuse_a_later_change(engine: Engine, previewed: StackSettings, program: Ma
     raise EngineError(f"{changed} has changed since the preview; run make up again.")
 
 
-def _recorded(engine: Engine, plan: rollout.Plan, state: Deployment) -> Mapping[str, str]:
-    """Records the plan, and returns the environment variables of the rollout or the removal (docs/adr/0042).
-
-    Raises EngineError if another command has begun or ended since the preview. The plan would be wrong after another
-    command, and the record of the other command would be lost.
-    """
-    stack = _stack(engine)
-    if rollout.saved_at(stack.export()) != rollout.saved_at(state) or rollout.read(stack, state) is not None:
+def _refuse_a_later_state(engine: Engine, state: Deployment) -> None:
+    """Raises EngineError if another command has ended since the preview, so that the preview is wrong."""
+    if engine.export() != state:
         raise EngineError(f"Another command has changed {engine.stack} since the preview; run this command again.")
-    rollout.write(stack, plan, state)
-    return rollout.environment(stack, plan, state)
 
 
-def _stack(engine: Engine) -> Stack:
-    return Stack(engine.stack, engine.root, engine.environment, engine.pulumi)
-
-
-def _apply(
-    engine: Engine, flags: Sequence[str], namespace: str, previewed: PreviewOutcome, environment: Mapping[str, str]
-) -> int:
+def _apply(engine: Engine, flags: Sequence[str], namespace: str, previewed: PreviewOutcome) -> int:
     """Applies the stack. Raises EngineError if the rollout waits for a Job, and no agent can run."""
+    environment = engine.state_at_the_end()
     given = (*GATED, "--skip-preview", "--suppress-progress", "--yes", *flags)
     changed = (each.type for each in previewed.events.resources.values() if each.op in (Op.CREATE, Op.REPLACE))
     if _JOB_TYPE not in changed:
@@ -326,8 +368,9 @@ def _apply(
     return code
 
 
-def _remove(engine: Engine, flags: Sequence[str], state: Deployment, environment: Mapping[str, str]) -> int:
+def _remove(engine: Engine, flags: Sequence[str], state: Deployment) -> int:
     """Removes the stack. If no agent can run, also removes the gpumem from the nodes, or raises EngineError."""
+    environment = engine.state_at_the_end()
     given = ("--skip-preview", "--suppress-progress", "--yes", *flags)
     namespace = removal.retiring_namespace(state)
     if namespace is None:
@@ -340,12 +383,12 @@ def _remove(engine: Engine, flags: Sequence[str], state: Deployment, environment
     return code
 
 
-def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome) -> None:
+def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome, left: Leftovers) -> None:
     changes = Changes.of(previewed.events.resources.values())
     if not changes:
         return
     with connect(engine) as cluster:
-        verdict = check(changes, cluster)
+        verdict = check(changes, cluster, left.records)
     for note in verdict.notes:
         print(f"{engine.stack} {note}", flush=True)
     if verdict.problems:

@@ -3,6 +3,7 @@
 Defines Pulumi's environment variables, the flags that are refused, and the creation of a stack.
 """
 
+import json
 import os
 import re
 import shutil
@@ -11,12 +12,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 # The project's policy pack is loaded, together with other policy packs of the operator. Pulumi does not print the
 # outputs, because they are long. `pulumi stack output` prints them.
 GATED = ("--policy-pack", "policy", "--suppress-outputs")
 
 _STATE = ".state"
+_SKIP_CHECKPOINTS = "PULUMI_SKIP_CHECKPOINTS"
+# Linux limits a command line to 2 MiB, and a URN has about 100 bytes.
+_MOST_TARGETS = 2000
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 _ELSEWHERE = "the stack is --stack NAME (STACK=NAME) in this folder; leave it out"
 _PART = "the policy pack judges a stack as a whole; leave it out"
@@ -78,6 +83,43 @@ class Engine:
         if not self.stack_file.exists():
             raise EngineError(f"{self.stack_file} is not there; begin with make new-stack STACK={self.stack}")
         return self.stack_file
+
+    def export(self) -> Mapping[str, Any]:
+        """Returns the state, as `pulumi stack export` prints it. Raises EngineError."""
+        deployment: Mapping[str, Any] = json.loads(self._output("stack", "export"))
+        return deployment
+
+    def cancel(self) -> None:
+        """Removes the lock of a killed run. Raises EngineError."""
+        self._output("cancel", "--yes")
+
+    def refresh(self, urns: Sequence[str]) -> None:
+        """Reads the resources, or all resources without any URN, from the cluster again.
+
+        Pulumi also forgets interrupted operations.
+
+        Raises EngineError, for example if another run has locked the stack.
+        """
+        targets = [f"--target={urn}" for urn in urns] if len(urns) <= _MOST_TARGETS else []
+        quiet = ("--skip-preview", "--suppress-outputs", "--suppress-progress", "--clear-pending-creates")
+        self._output("refresh", "--yes", *quiet, *targets)
+
+    def _output(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(self.pulumi), *arguments, "--stack", self.stack, "--non-interactive", "--color", "never"],
+            cwd=self.root,
+            env={**self.environment, **self.state_at_the_end()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise EngineError(f"pulumi {arguments[0]}: {(done.stderr + done.stdout).strip()}")
+        return done.stdout
+
+    def state_at_the_end(self) -> Mapping[str, str]:
+        """Returns the environment variables of a run that writes the state only at the end, and not at each step."""
+        return {} if _SKIP_CHECKPOINTS in self.environment else {_SKIP_CHECKPOINTS: "true"}
 
     def program_files(self) -> Mapping[Path, tuple[int, int]]:
         """The Python files of the program and of the policy pack, with the time in ns and the size in bytes."""

@@ -69,33 +69,39 @@ class Retirement:
         if not self.wait.is_vain():
             return False
         try:
-            stored = self.cluster.find(f"/api/v1/namespaces/{self.wait.namespace}/configmaps/{LEDGER}") or {}
-            metadata = map_at(stored, "metadata")
-            if "deletionTimestamp" in metadata:
-                self._retire(metadata.get("finalizers") or ())
+            retire(self.cluster, self.wait.namespace, self.wait.why)
         except EngineError as error:
             self.failure = f"{self.wait.why}\n  Without an agent, its gpumem stays on the nodes: {error}"
         except AgentError:  # the API server does not respond; the next step tries again
             pass
         return bool(self.failure)
 
-    def _retire(self, finalizers: Collection[str]) -> None:
-        for ours in filter(None, map(Names.of_capacity_finalizer, finalizers)):
-            keys = dict.fromkeys((ours.gpumem, ours.gpu_count))
-            nodes = [
-                str(node["metadata"]["name"])
-                for node in self.cluster.items("/api/v1/nodes")
-                if any(keys.keys() & node["status"].get(held, {}).keys() for held in ("capacity", "allocatable"))
-            ]
-            print(f"no agent can run: {self.wait.why}", flush=True)
-            print(f"removes {ours.gpumem} without an agent from {len(nodes)} of the nodes", flush=True)
-            if nodes:
-                empty = {"status": {"capacity": keys, "allocatable": keys}}
-                self.cluster.patch("node", *nodes, "--subresource=status", patch=empty)
-        rest = [each for each in finalizers if Names.of_capacity_finalizer(each) is None]
-        if len(rest) < len(finalizers):
-            ledger = ("configmap", LEDGER, f"--namespace={self.wait.namespace}")
-            self.cluster.patch(*ledger, patch={"metadata": {"finalizers": rest}})
+
+def retire(cluster: Writer, namespace: str, why: str) -> None:
+    """Removes the gpumem from the nodes, and then the finalizer from a ledger that is being deleted.
+
+    Raises EngineError, and the errors of the reader.
+    """
+    stored = cluster.find(f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}") or {}
+    metadata = map_at(stored, "metadata")
+    finalizers = metadata.get("finalizers") or ()
+    ours = [*filter(None, map(Names.of_capacity_finalizer, finalizers))]
+    if not ours or "deletionTimestamp" not in metadata:
+        return
+    print(f"no agent can run: {why}", flush=True)
+    for each in ours:
+        keys = dict.fromkeys((each.gpumem, each.gpu_count))
+        nodes = [
+            str(node["metadata"]["name"])
+            for node in cluster.items("/api/v1/nodes")
+            if any(keys.keys() & node["status"].get(held, {}).keys() for held in ("capacity", "allocatable"))
+        ]
+        print(f"removes {each.gpumem} without an agent from {len(nodes)} of the nodes", flush=True)
+        if nodes:
+            empty = {"status": {"capacity": keys, "allocatable": keys}}
+            cluster.patch("node", *nodes, "--subresource=status", patch=empty)
+    rest = [each for each in finalizers if Names.of_capacity_finalizer(each) is None]
+    cluster.patch("configmap", LEDGER, f"--namespace={namespace}", patch={"metadata": {"finalizers": rest}})
 
 
 def unfinished_jobs(reader: Reader, namespace: str) -> dict[str, Object]:

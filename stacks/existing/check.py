@@ -4,12 +4,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from stacks.existing import findings, hosts, planned
-from stacks.existing.lookup import Reader, lookup
-from stacks.existing.planned import Identity, Planned, Release
+from stacks.existing.leftovers import KUEUES_DEFINITION
+from stacks.existing.lookup import Object, Reader, lookup
+from stacks.existing.planned import Identity, Planned, Release, listed
 from stacks.existing.removal import Removal, StackNamespace, contents, home
 from stacks.preview.events import Resource
-
-_KUEUES_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterqueues.kueue.x-k8s.io"
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,24 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
 
-def check(changes: Changes, reader: Reader) -> Verdict:
-    """Reads the cluster, and judges the changes of the preview. The method raises the errors of the reader."""
+def check(changes: Changes, reader: Reader, own_records: Sequence[Object] = ()) -> Verdict:
+    """Reads the cluster, and judges the changes of the preview. The method raises the errors of the reader.
+
+    `own_records` are Helm's records of an installation that a killed run of this stack began.
+    """
+    own = {each["metadata"]["uid"] for each in own_records}
     there = lookup(reader, [each.identity for each in changes.planned])
     problems = findings.findings(changes.planned, there, changes.deleted)
     for release in changes.releases:
-        secrets = reader.items(
-            f"/api/v1/namespaces/{release.namespace}/secrets", labelSelector=f"owner=helm,name={release.name}"
-        )
-        problems += findings.of_a_release(release, secrets, reader.find(_KUEUES_DEFINITION))
+        records = f"/api/v1/namespaces/{release.namespace}/secrets"
+        found = reader.items(records, labelSelector=f"owner=helm,name={release.name}")
+        secrets = [each for each in found if each["metadata"].get("uid") not in own]
+        problems += findings.of_a_release(release, secrets, reader.find(KUEUES_DEFINITION))
     # A Job of the stack runs an agent, and the rollout waits for the Job.
     waits = any(each.identity.kind == "Job" for each in changes.planned)
     if waits and (why := hosts.why_none(reader.items("/api/v1/nodes"))):
         problems.append(why)
     removal = Removal({each: contents(reader, each.name) for each in changes.homes})
     again = findings.reused_objects(changes.planned, there)
-    notes = [f"uses again what this stack made earlier: {', '.join(map(str, again))}"] if again else []
+    notes = [f"uses again what this stack made earlier: {listed(again)}"] if again else []
     return Verdict((*problems, *removal.problems()), (*notes, *removal.lines()))

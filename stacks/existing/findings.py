@@ -73,11 +73,12 @@ def _of_a_creation(planned: Planned, found: Object) -> str | None:
     owner = _stack(found)
     if "deletionTimestamp" in metadata and owner is not None and owner == wanted:
         return "is being deleted; wait until it is gone, and run this again"
-    # the provider creates the annotated object without server-side apply (docs/adr/0009)
+    if owner is not None and owner == wanted:
+        return None
     if planned.identity.kind == "PriorityClass":
         return _of_a_class(planned, found)
     if owner is not None:
-        return None if owner == wanted else f"is of the stack {owner}; two stacks cannot have the same object"
+        return f"is of the stack {owner}; two stacks cannot have the same object"
     if (metadata.get("labels") or {}).get(names.LABEL_PART_OF) == names.PROJECT:
         return (
             "is of an earlier rollout, which is not in the state of this stack; restore that state, or hand the object "

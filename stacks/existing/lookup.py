@@ -27,6 +27,12 @@ class Writer(Reader, Protocol):
     def patch(self, *what: str, patch: Object) -> None:
         """Runs `kubectl patch` with a merge patch. Raises EngineError with kubectl's message."""
 
+    def delete(self, objects: Iterable[Object], *flags: str) -> None:
+        """Deletes the objects that are there, and waits until they are gone. Raises EngineError."""
+
+    def give_back(self, found: Object, manager: str) -> None:
+        """Removes all fields that only this field manager has set. Raises EngineError."""
+
 
 def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]:
     """Returns the wanted objects that exist. Sends requests only for objects in namespaces that exist."""
@@ -43,9 +49,9 @@ def lookup(reader: Reader, wanted: Iterable[Identity]) -> dict[Identity, Object]
         if not possible:
             continue
         if api_version not in resources:
-            resources[api_version] = _resources(reader, api_version)
+            resources[api_version] = plurals(reader, api_version)
         if kind in resources[api_version]:
-            found |= _of_a_kind(reader, possible, f"{_group(api_version)}", resources[api_version][kind])
+            found |= _of_a_kind(reader, possible, group_path(api_version), resources[api_version][kind])
     return found
 
 
@@ -62,12 +68,12 @@ def _of_a_kind(reader: Reader, wanted: set[Identity], group: str, plural: str) -
     return {names[key]: each for key, each in keys if key in names}
 
 
-def _resources(reader: Reader, api_version: str) -> dict[str, str]:
+def plurals(reader: Reader, api_version: str) -> dict[str, str]:
     """Returns the plural name of each kind in an API group. The result is empty if the cluster does not serve the API
     group."""
-    served = reader.find(_group(api_version)) or {}
+    served = reader.find(group_path(api_version)) or {}
     return {each["kind"]: each["name"] for each in served.get("resources", ()) if "/" not in each["name"]}
 
 
-def _group(api_version: str) -> str:
+def group_path(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

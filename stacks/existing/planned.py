@@ -4,14 +4,15 @@ An object appears or disappears if the identities before and after the rollout d
 replacement under another name creates one object and deletes another.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stacks.preview.events import Op, Resource
 
 _KUBERNETES = "kubernetes:"
-_PATCH = "Patch"
+_PATCH, _KUEUE = "Patch", "kueue.x-k8s.io"
+_SHOWN = 10
 RELEASE_TYPE = "kubernetes:helm.sh/v3:Release"
 
 
@@ -24,11 +25,16 @@ class Identity:
     name: str
     api_version: str
 
-    def is_same(self, other: "Identity | None") -> bool:
-        """Returns True for the same object, also if another version of its API group names it."""
-        return (
-            other is not None and replace(other, api_version=self.api_version) == self and _group(other) == _group(self)
-        )
+    @property
+    def unversioned(self) -> "Identity":
+        """The same object with its API group alone, because each version of the group can name the object.
+
+        While the cluster does not know a kind, the provider gives its objects the namespace `default`. Of the kinds of
+        Kueue, only LocalQueue has a namespace.
+        """
+        group = self.api_version.rpartition("/")[0]
+        has_none = group == _KUEUE and self.kind != "LocalQueue"
+        return replace(self, api_version=group, namespace="" if has_none else self.namespace)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
@@ -64,7 +70,7 @@ def planned(resources: Iterable[Resource]) -> Iterator[Planned]:
             continue
         if is_patch(resource):
             yield Planned(after, resource.inputs, is_patch=True, before=resource.before if before == after else None)
-        elif not after.is_same(before):
+        elif before is None or before.unversioned != after.unversioned:
             yield Planned(after, resource.inputs)
 
 
@@ -80,10 +86,10 @@ def releases(resources: Iterable[Resource]) -> Iterator[Release]:
 def deleted(resources: Iterable[Resource]) -> Iterator[tuple[Identity, Resource]]:
     """Yields the objects that disappear from the cluster for good. A replacement under another name is one of them."""
     for resource in resources:
-        before = _identity(resource.before)
+        before, after = _identity(resource.before), _identity(resource.inputs)
         if before is None or not resource.type.startswith(_KUBERNETES) or is_patch(resource) or resource.retained:
             continue
-        if not before.is_same(_identity(resource.inputs)):
+        if after is None or before.unversioned != after.unversioned:
             yield before, resource
 
 
@@ -95,7 +101,18 @@ def identity(manifest: Mapping[str, Any]) -> Identity:
 
 
 def is_patch(resource: Resource) -> bool:
-    return resource.type.startswith(_KUBERNETES) and resource.type.endswith(_PATCH)
+    return is_patch_type(resource.type)
+
+
+def is_patch_type(token: str) -> bool:
+    """Returns True for the type of a resource that only patches an object."""
+    return token.startswith(_KUBERNETES) and token.endswith(_PATCH)
+
+
+def declared(resources: Iterable[Resource]) -> set[Identity]:
+    """Returns all objects and patched objects that the program declares, without the version of their API group."""
+    found = (_identity(each.inputs) for each in resources if each.type.startswith(_KUBERNETES))
+    return {each.unversioned for each in found if each is not None}
 
 
 def _identity(manifest: Mapping[str, Any]) -> Identity | None:
@@ -103,9 +120,11 @@ def _identity(manifest: Mapping[str, Any]) -> Identity | None:
     return identity(manifest) if {"apiVersion", "kind", "metadata"} <= manifest.keys() else None
 
 
-def _group(identity: Identity) -> str:
-    return identity.api_version.rpartition("/")[0]
-
-
 def _release(inputs: Mapping[str, Any]) -> Release:
     return Release(str(inputs.get("namespace", "")), str(inputs.get("name", "")))
+
+
+def listed(found: Collection[object]) -> str:
+    """Returns the first names, and how many more there are."""
+    shown = ", ".join(str(each) for each in [*found][:_SHOWN])
+    return shown + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")

@@ -112,6 +112,5 @@ def test_nothing_is_lost_if_up_is_killed_at_a_random_moment_before_destroy(world
     stack, before = InterruptedStack.seeded(lab, search.seed()), world.snapshot()
     print(stack.kill("up"))
     assert world.pods() == before.pods
-    done = lab.space.run(*lab.space.engine("destroy", "mine"), cwd=lab.space.project, **lab.kubeconfig)
-    assert done.code == 0, done.text
+    stack.destroy()
     becomes(lambda: before.changes(world.snapshot()), [], "all is as it was before the stack")

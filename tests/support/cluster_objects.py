@@ -1,6 +1,6 @@
 """Holds objects in memory. The commands of `stacks` read them instead of a cluster."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,16 @@ PLURALS = {
 class Objects:
     lists: dict[str, list[Object]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+
+    def patch(self, *what: str, patch: Object) -> None:
+        self.changes.append(f"patch {what[0]} {what[1]}")
+
+    def delete(self, objects: Iterable[Object], *flags: str) -> None:
+        self.changes += [f"delete {each['kind']} {each['metadata']['name']}" for each in objects]
+
+    def give_back(self, found: Object, manager: str) -> None:
+        self.changes.append(f"give back {found['kind']} {found['metadata']['name']} of {manager}")
 
     def find(self, path: str) -> Object | None:
         self.asked.append(path)

@@ -1,72 +1,57 @@
-"""Kills an `up` of prod at several moments. Another `up` completes the rollout.
+"""Kills an `up` of prod at several moments. The same command, run again, completes the rollout.
 
 This module runs before all other modules of its cluster.
 """
 
-import random
 from pathlib import Path
 from typing import Any
 
 from tests.support.e2e.agents import rollout_jobs
 from tests.support.e2e.bucket import bucket
-from tests.support.e2e.interrupting import is_creating, kill_amid
-from tests.support.e2e.killed_rollouts import KilledRollouts
+from tests.support.e2e.interrupting import kill_amid
+from tests.support.e2e.killed_rollouts import expect_one_state
 from tests.support.e2e.remains import left_behind
-from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, SYSTEM, Rollout
+from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Rollout
 from tests.support.waiting import becomes
 
-TENANTS = 10
 INSTALLS = "/api/v1/namespaces/kueue-system/secrets?labelSelector=owner%3Dhelm%2Cstatus%3Dpending-install"
+QUOTAS = "/api/v1/namespaces/immich/resourcequotas"
+# The namespaces of the platform, in which nothing is left.
+HOMES = {"gpu-tenancy-system", "gpu-tenancy-system-nodes", "kueue-system"}
 
 
-def give_each(config: dict[str, Any], mib: int) -> None:
+def promise_less(config: dict[str, Any]) -> None:
     for seat in config["residents"].values():
-        seat.update(gpumem_mib=mib)
+        seat.update(gpumem_mib=1000)
+    del config["tenants"]["portal-stt"], config["residents"]["portal-stt"]
 
 
-def test_destroy_leaves_nothing_after_an_up_that_was_killed_amid_kueues_install(stack: Rollout) -> None:
-    kill_amid(stack, "up", lambda: stack.items(INSTALLS) and is_creating(stack, "Release"))
-    said = stack.recover()
-    assert "\n  Release kueue-system/kueue: half installed, so removed\n" in said
-    assert said.endswith("\nprod: unlocked\n")
-    stack.destroy()
-    becomes(lambda: left_behind(stack), set(), "all is gone")
+def test_destroy_after_a_first_up_that_was_killed_amid_kueues_install_leaves_only_namespaces(stack: Rollout) -> None:
+    kill_amid(stack, "up", lambda: stack.items(INSTALLS))
+    assert "\nprod leaves namespaces of such a run: " in stack.succeed("destroy")
+    becomes(lambda: left_behind(stack), {f"namespace {name}" for name in HOMES}, "all but the namespaces is gone")
 
 
-def test_up_goes_on_after_ups_that_were_killed_amid_the_quotas_and_while_the_reconcile_job_ran(stack: Rollout) -> None:
-    """The last `up` declares other budgets than the killed runs of `up`."""
-    stack.workspace.change(lambda config: give_each(config, 1000))
-    kill_amid(stack, "up", lambda: is_creating(stack, "ResourceQuota"))
-    assert "creating ResourceQuota" in stack.recover()
-    kill_amid(stack, "up", lambda: rollout_jobs(stack) and is_creating(stack, "Job"))
-    (job,) = rollout_jobs(stack)
-    assert f"creating Job {SYSTEM}/{job}\n" in stack.recover()
-    stack.workspace.reset()
-    stack.up()
-    assert [quota["status"]["hard"] for quota in stack.items("/api/v1/namespaces/immich/resourcequotas")] == [
-        {f"requests.{GPUMEM}": "4800", f"requests.{GPU_COUNT}": "2"}
-    ]
-    assert stack.capacity("k8s-node1")[GPUMEM] == "14k"
-    stack.expect_no_changes()
-
-
-def test_up_leaves_nothing_orphaned_or_doubled_after_a_rollout_that_was_killed_before_it_saved_its_state(
+def test_up_completes_ups_that_were_killed_early_and_late_and_of_which_another_machine_has_no_state(
     stack: Rollout, tmp_path: Path
 ) -> None:
-    """The state is in S3. Another machine recovers and completes the rollout.
-
-    `python -m tests.e2e.kills` kills more rollouts with more tenants. Their state is in a folder.
-    """
-    moments = random.Random(4)  # noqa: S311 (moments, not secrets)
+    """The killed runs declare other budgets, and a tenant more. The state is in S3."""
     with bucket() as machine:
         one, other = (Rollout(stack.cluster, machine(tmp_path / name)) for name in ("one", "other"))
         one.init()
-        one.take_over(stack)
-        how, refused = KilledRollouts(one, TENANTS, moments).interrupt(1), other.command("recover")
-        assert "prod is in use by " in refused.text, how
+        kill_amid(one, "up", lambda: one.items(QUOTAS))
+        one.cancel()
+        one.workspace.change(lambda config: config["residents"]["immich-server"].update(gpumem_mib=1000))
+        kill_amid(one, "up", lambda: rollout_jobs(one), alone=False)
+        other.workspace.change(promise_less)
+        assert "the stack is currently locked by 1 lock" in other.command("up").text
         other.cancel()  # The operator of the other machine knows that the killed run has ended.
-        assert " objects\n" in other.recover(), how
-        completed = KilledRollouts(other, TENANTS, moments)
-        completed.declare()
-        completed.complete()
+        said = other.succeed("up")
+        assert "\nprod removes what a run that ended before its time has left: " in said
+        assert "ResourceQuota portal-stt/gpumem-seats" in said
+        assert [quota["status"]["hard"] for quota in other.items(QUOTAS)] == [
+            {f"requests.{GPUMEM}": "2k", f"requests.{GPU_COUNT}": "2"}
+        ]
+        assert other.capacity("k8s-node1")[GPUMEM] == "14k"
+        expect_one_state(other, left={"portal-stt"})
         stack.take_over(other)

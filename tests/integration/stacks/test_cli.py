@@ -8,20 +8,20 @@ import re
 import socket
 import subprocess
 import sys
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from gzip import compress
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from stacks import commands
 from stacks.__main__ import main
+from stacks.cluster import connect
 from stacks.settings import load_file
 from tenancy.ledger import Ledger
-from tests.support.cluster_objects import namespace
+from tests.support.cluster_objects import Objects
 from tests.support.prod import ROOT
 from tests.support.project import change
-from tests.support.streams import step, urn
 
 SALT = "encryptionsalt: v1:abc=:v1:def=="
 
@@ -56,36 +56,21 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}]}}"
         )
         monkeypatch.setenv("KUBECONFIG", str(config))
+        monkeypatch.setattr(commands, "connect", lambda _: nullcontext(Objects()))
         yield f"context lab at {server}"
 
 
-def engine(project: Path, script: str, select: str = "", state: Sequence[object] = (), **steps: str) -> None:
-    """`steps` has the planned step of each ResourceQuota, by its namespace. The file `record` is the stack with the
-    record of the rollout.
-    """
+def engine(project: Path, script: str, select: str = "", state: Sequence[object] = ()) -> None:
     deployment = json.dumps({"deployment": {"resources": state}})
-    plans = {urn("ResourceQuota", name): quota_plan(name, step) for name, step in steps.items()}
-    plan = json.dumps({"resourcePlans": plans})
     path = project / ".toolchain" / "bin" / "pulumi"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f'#!/bin/sh\n[ "$1" = -C ] && {{ {select or ":"}; exit; }}\n'
-        f"if grep -qs gpu-tenancy-rollouts Pulumi.yaml; then\n"
-        f'  [ "$2" = import ] && cat > {project}/record\n'
-        f'  [ "$2" = export ] && cat {project}/record || :\n'
-        f'  exit\nfi\necho "$*" >> {project}/calls\n'
+        f'echo "$*" >> {project}/calls\n'
         f'[ "$1 $2" = "stack export" ] && {{ echo \'{deployment}\'; exit; }}\n'
-        f'all="$*"; file=${{all##*--save-plan }}\n[ "$file" = "$all" ] || echo \'{plan}\' > "${{file%% *}}"\n'
         f"{script}\n"
     )
     path.chmod(0o755)
-    (project / "record").write_text('{"deployment": {}}')
-
-
-def quota_plan(namespace: str, step: str) -> dict[str, object]:
-    metadata = {"name": "gpumem-seats", "namespace": namespace}
-    goal = {"type": "kubernetes:core/v1:ResourceQuota", "custom": True, "inputDiff": {"adds": {"metadata": metadata}}}
-    return {"goal": goal, "steps": [step]}
 
 
 def calls(project: Path) -> list[str]:
@@ -152,67 +137,40 @@ def test_up_applies_what_was_accepted_and_confirmed(
     assert main(["up", "--stack", "prod", "--", "--refresh"], project) == 7
     gate = "--policy-pack policy --suppress-outputs"
     given = [call for call in calls(project) if not call.startswith("stack")]
-    assert [re.sub(r"--save-plan \S+", "--save-plan PLAN", call) for call in given] == [
-        f"preview --stack prod {gate} --refresh --save-plan PLAN --json --non-interactive --color never",
+    assert given == [
+        f"preview --stack prod {gate} --refresh --json --non-interactive --color never",
         f"up --stack prod {gate} --skip-preview --suppress-progress --yes --refresh",
     ]
     out = capsys.readouterr().out
     assert out.index("✅ gpu-tenancy accepts prod") < out.index(f"\nApply prod: {cluster}\nType yes to go on: ")
 
 
-@pytest.mark.parametrize(
-    ("variables", "namespace", "checkpoints"),
-    [
-        ({}, "tts", "true"),
-        ({"PULUMI_SKIP_CHECKPOINTS": "false"}, "tts", "false"),
-        ({"PULUMI_BACKEND_URL": "s3://states"}, "tts", "true"),
-        ({"PULUMI_BACKEND_URL": "https://api.pulumi.com"}, "tts", "unset"),
-        ({}, "04da6b54-80e4-46f7-96ec-b56ff0331ba9", "unset"),
-    ],
-)
-def test_up_writes_the_state_only_at_the_end_if_a_record_names_every_object(
-    variables: dict[str, str], namespace: str, checkpoints: str, project: Path, request: pytest.FixtureRequest
-) -> None:
-    request.getfixturevalue("cluster")
-    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    for name in ("PULUMI_SKIP_CHECKPOINTS", "PULUMI_BACKEND_URL"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    script = f"[ $1 = up ] && echo ${{PULUMI_SKIP_CHECKPOINTS-unset}} > {project}/skips"
-    engine(project, f"{script}\n[ $1 = preview ] && echo '{ACCEPTED}'; exit 0", **{namespace: "create"})
-    assert main(["up", "--stack", "prod", "--yes"], project) == 0
-    assert (project / "skips").read_text() == f"{checkpoints}\n"
-    assert ("plan" in (project / "record").read_text()) is ("https" not in str(variables))
-
-
 LATER = 'sed -i \'s/"resources"/"manifest": {"time": "later"}, &/\' .toolchain/bin/pulumi'
-OTHER = json.dumps(
-    {"deployment": {"resources": [{"outputs": {"before": "", "plan": b64encode(compress(b"{}")).decode()}}]}}
-)
 
 
 @pytest.mark.parametrize("command", ["up", "destroy"])
-@pytest.mark.parametrize("happens", [LATER, f"echo '{OTHER}' > record"])
-def test_nothing_is_changed_if_another_command_has_begun_or_ended_since_the_preview(
-    command: str, happens: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+def test_nothing_is_changed_if_another_command_has_ended_since_the_preview(
+    command: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine(project, f"case $* in *preview*) cd {project}; {happens}; echo '{ACCEPTED}';; esac; exit 0")
+    engine(project, f"case $* in *preview*) cd {project}; {LATER}; echo '{ACCEPTED}';; esac; exit 0")
     assert main([command, "--stack", "prod", "--yes"], project) == 1
     told = "Another command has changed prod since the preview; run this command again.\n"
     assert capsys.readouterr().err == told
     assert "preview" in [call for call in calls(project) if not call.startswith("stack")][-1]
 
 
-@pytest.mark.parametrize(("command", "is_recorded"), [("destroy", True), ("refresh", False)])
-def test_a_removal_and_a_refresh_write_the_state_only_at_the_end(
-    command: str, is_recorded: bool, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("asked", [None, "false"])
+@pytest.mark.parametrize("command", ["up", "destroy", "refresh"])
+def test_the_state_is_written_only_at_the_end_unless_the_operator_asks_for_each_step(
+    command: str, asked: str | None, project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PULUMI_SKIP_CHECKPOINTS", raising=False)
-    engine(project, f"echo ${{PULUMI_SKIP_CHECKPOINTS-unset}} > {project}/skips")
+    if asked:
+        monkeypatch.setenv("PULUMI_SKIP_CHECKPOINTS", asked)
+    skipped = f"echo ${{PULUMI_SKIP_CHECKPOINTS-unset}} > {project}/skips"
+    engine(project, f"[ $1 = {command} ] && {skipped}; [ $1 = preview ] && echo '{ACCEPTED}'; exit 0")
     assert main([command, "--stack", "prod", "--yes"], project) == 0
-    assert (project / "skips").read_text() == "true\n"
-    assert ("plan" in (project / "record").read_text()) is is_recorded
+    assert (project / "skips").read_text() == f"{asked or True}\n".lower()
 
 
 @pytest.mark.parametrize("given", ["no\n", "y\n", "YES\n", "\n", ""])
@@ -227,23 +185,18 @@ def test_any_other_answer_changes_nothing(
         assert [call for call in calls(project) if not call.startswith("stack")][-1].startswith(asked)
 
 
-CREATES = json.dumps(step("create", urn("Namespace", "immich"), new={"inputs": namespace("immich")}) | {"sequence": 2})
-HOLDS_ONE = {"type": "kubernetes:core/v1:Namespace", "inputs": namespace("immich")}
-
-
 def test_nothing_is_changed_where_the_cluster_cannot_be_read(
     project: Path, cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """If a command cannot read the cluster, `up` could take over objects and `destroy` could lose objects."""
     monkeypatch.setenv("PATH", str(project))
-    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}\n{CREATES}'; exit 0")
-    assert main(["up", "--stack", "prod", "--yes"], project) == 1
-    told = "the cluster cannot be read, so nothing was changed: kubectl is not on PATH\n"
-    assert capsys.readouterr().err == told
-    engine(project, "exit 0", state=[HOLDS_ONE])
-    assert main(["destroy", "--stack", "prod", "--yes"], project) == 1
-    assert capsys.readouterr().err == told
-    assert [call.split()[0] for call in calls(project) if not call.startswith("stack")] == ["preview", "destroy"]
+    monkeypatch.setattr(commands, "connect", connect)
+    engine(project, "exit 0")
+    for command in ("up", "destroy"):
+        assert main([command, "--stack", "prod", "--yes"], project) == 1
+        told = "the cluster cannot be read, so nothing was changed: kubectl is not on PATH\n"
+        assert capsys.readouterr().err == told
+    assert set(calls(project)) == {"stack export --stack prod --non-interactive --color never"}
 
 
 def test_a_removal_is_confirmed_by_the_name_of_the_stack(
@@ -320,27 +273,56 @@ def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending:
     engine(project, "exit 0", f'printf "config: rewritten\\n{SALT}\\n" > "$2/Pulumi.lab.yaml"; echo Created stack')
     text = "config:\n  # a comment\n  gpu-tenancy:pools: {}\n\n  gpu-tenancy:residents: {}"
     (project / "Pulumi.lab.yaml").write_text(text + ending)
-    assert main(["recover", "--stack", "lab"], project) == 0
+    assert main(["refresh", "--stack", "lab"], project) == 0
     assert (project / "Pulumi.lab.yaml").read_text() == f"{text}\n{SALT}\n"
-    assert main(["recover", "--stack", "prod"], project) == 0
+    assert main(["refresh", "--stack", "prod"], project) == 0
     assert (project / "Pulumi.prod.yaml").read_text() == (ROOT / "Pulumi.prod.yaml").read_text()
 
 
-def test_what_a_killed_run_left_torn_is_removed_before_pulumi_reads_the_state(
-    project: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["up", "destroy", "refresh"])
+def test_the_lock_and_the_torn_files_of_a_killed_run_are_removed_before_pulumi_reads_the_state(
+    command: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pulumi cannot read a state with incomplete attributes."""
-    state = project / ".state" / ".pulumi"
-    torn, lock = state / "stacks/gpu-tenancy/prod.json.attrs", state / "locks/organization/gpu-tenancy/prod/1.json"
+    torn, whole = (project / ".state/.pulumi/stacks/gpu-tenancy" / f"prod.json{end}.attrs" for end in ("", ".bak"))
     with subprocess.Popen(["true"]) as gone:
         pass
+    locked_by(project, gone.pid)
+    torn.parent.mkdir(parents=True)
+    torn.touch()
+    whole.write_text("{}")
+    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}'; exit 0", f"[ ! -e {torn} ]")
+    assert main([command, "--stack", "prod", "--yes"], project) == 0
+    assert capsys.readouterr().out.startswith("prod: removed the lock of a run that ended before its time\n")
+    assert calls(project)[0] == "cancel --yes --stack prod --non-interactive --color never"
+    assert whole.exists()
+
+
+@pytest.mark.parametrize("elsewhere", [{}, {"hostname": "another"}, {"username": "another"}])
+def test_a_run_that_goes_on_is_named_and_nothing_is_done(
+    elsewhere: dict[str, str], project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The process of another user or machine cannot be seen."""
+    locked_by(project, os.getpid(), **elsewhere)
+    engine(project, "exit 0")
+    for command in ("up", "destroy", "refresh"):
+        assert main([command, "--stack", "prod", "--yes"], project) == 1
+        told = capsys.readouterr().err
+        assert told.startswith("prod is in use by ")
+        assert f"PULUMI_BACKEND_URL=file://{project / '.state'} {project / '.toolchain/bin/pulumi'} cancel" in told
+    assert calls(project) == []
+
+
+def locked_by(project: Path, pid: int, **elsewhere: str) -> None:
+    lock = project / ".state/.pulumi/locks/organization/gpu-tenancy/prod/1.json"
+    lock.parent.mkdir(parents=True)
     user, host = pwd.getpwuid(os.getuid()).pw_name, socket.gethostname()
-    for file, text in (
-        (torn, ""),
-        (lock, json.dumps({"pid": gone.pid, "username": user, "hostname": host, "timestamp": ""})),
-    ):
-        file.parent.mkdir(parents=True)
-        file.write_text(text)
-    engine(project, "exit 0", f"[ ! -e {torn} ]")
-    assert main(["recover", "--stack", "prod"], project) == 0
-    assert capsys.readouterr().out == "prod: unlocked\n"
+    lock.write_text(json.dumps({"pid": pid, "username": user, "hostname": host, "timestamp": "", **elsewhere}))
+
+
+def test_what_pulumi_complains_of_is_shown(project: Path, cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
+    engine(project, "exit 0")
+    program = project / ".toolchain/bin/pulumi"
+    program.write_text(program.read_text().replace("stack export", "never").replace("exit 0", "echo no >&2; exit 255"))
+    assert main(["up", "--stack", "prod"], project) == 1
+    assert capsys.readouterr().err == "pulumi stack: no\n"

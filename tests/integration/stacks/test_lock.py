@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from stacks.recovery.lock import Lock
+from stacks.lock import Lock
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="NO LINUX: a process that waits for its parent is NOT recognised")

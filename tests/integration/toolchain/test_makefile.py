@@ -23,5 +23,5 @@ def test_flags_reach_the_command_line_as_they_were_typed() -> None:
 
 @pytest.mark.parametrize(("answer", "asked"), [("1", False), ("", True), ("0", True), ("no", True)])
 def test_only_yes_1_is_a_yes(answer: str, asked: bool) -> None:
-    for target in ("up", "destroy", "refresh", "recover"):
+    for target in ("up", "destroy", "refresh"):
         assert ("--yes" in make("-n", target, f"YES={answer}").stdout) is not asked

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,16 +19,17 @@ def is_retiring(stack: Rollout) -> bool:
     return "deletionTimestamp" in stack.get(LEDGER)["metadata"]
 
 
-def is_creating(stack: Rollout, kind: str) -> bool:
-    pending = stack.workspace.state("prod").get("pending_operations") or []
-    return any(each["type"] == "creating" and each["resource"]["type"].endswith(f":{kind}") for each in pending)
+def kill_amid(stack: Rollout, command: str, moment: Callable[[], object], *, alone: bool = True) -> None:
+    """Kills Pulumi as `make up` and `make destroy` run it: the state is written only at the end.
 
-
-def kill_amid(stack: Rollout, command: str, moment: Callable[[], object]) -> None:
+    Pulumi alone is quicker, but cannot complete a first `up`, because the PriorityClasses exist.
+    """
     stack.rolled_out = None
     log = stack.workspace.folder / f"killed-{command}.log"
-    engine = stack.workspace.engine(command, "prod")
-    environment = {**stack.workspace.env, "KUBECONFIG": str(stack.cluster.kubeconfig)}
+    ours = (sys.executable, "-m", "stacks", command, "--stack", "prod", "--yes")
+    engine = stack.workspace.engine(command, "prod") if alone else ours
+    at_the_end = {"KUBECONFIG": str(stack.cluster.kubeconfig), "PULUMI_SKIP_CHECKPOINTS": "true"}
+    environment = {**stack.workspace.env, **at_the_end}
     code = kill_at(moment, engine, cwd=stack.workspace.project, env=environment, log=log, pause_seconds=0.05)
     assert code == -signal.SIGKILL, log.read_text()
 

@@ -7,17 +7,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from stacks.existing.leftovers import KINDS
+from tenancy.names import PROJECT, STACK
 from tests.support.e2e.interrupting import kill_at
 from tests.support.e2e.rollout import GPUMEM, Rollout, changes
 from toolchain.cluster.paths import TOOLCHAIN
 
 _LEAST_MIB = 1001  # The budget of the first rollout. Each further rollout has 1 MiB more.
 _FLOOR_MIB = 1360  # The floor that a full device leaves free.
-_STACK_OF = "gpu-tenancy/stack"
 
 
 def enlarge(config: dict[str, Any], tenants: int, mib: int) -> None:
@@ -39,10 +40,6 @@ class KilledRollouts:
     moments: random.Random
 
     def kill(self, number: int) -> str:
-        """Kills a run of `up`, and recovers the stack."""
-        return f"{self.interrupt(number)}\n{self.rollout.recover()}"
-
-    def interrupt(self, number: int) -> str:
         """Starts `up` with new budgets, and kills it after a random part of the new quotas."""
         mib = _LEAST_MIB + number
         self.declare(mib)
@@ -72,40 +69,58 @@ class KilledRollouts:
         assert outcome.code == 0, outcome.text
         after, seconds = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic() - began
         cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        self.rollout.expect_no_changes()
-        drift = self.rollout.drift()
-        assert drift.code == 0, drift.text
-        assert changes(drift).keys() <= {"unchanged"}
-        in_cluster, in_state = set(self._in_cluster()), set(self._in_state())
-        assert in_cluster == in_state, {"not in the state": in_cluster - in_state, "lost": in_state - in_cluster}
+        expect_one_state(self.rollout)
         return f"up took {seconds:.0f} s and {cpu_seconds:.0f} s of CPU"
 
-    def _in_state(self) -> Iterator[tuple[str, str]]:
-        for each in self._resources():
-            if _is_object(each):
-                yield each["inputs"]["kind"], each["id"]
 
-    def _resources(self) -> list[dict[str, Any]]:
-        resources: list[dict[str, Any]] = json.loads(self.rollout.export().read_text())["deployment"]["resources"]
-        return resources
+def expect_one_state(rollout: Rollout, left: Collection[str] = ()) -> None:
+    """The state, the program and the cluster have the same objects, and each object has one field manager of ours.
 
-    def _in_cluster(self) -> Iterator[tuple[str, str]]:
-        kinds = {each["type"] for each in self._resources() if _is_object(each)}
-        kubectl = (TOOLCHAIN / "bin" / "kubectl", f"--kubeconfig={self.rollout.cluster.kubeconfig}")
-        command = [*kubectl, "get", ",".join(map(_resource, sorted(kinds))), "--all-namespaces", "--output=json"]
-        for each in json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["items"]:
-            metadata = each["metadata"]
-            if _STACK_OF in metadata.get("annotations", {}) and "ownerReferences" not in metadata:
-                yield each["kind"], "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+    `left` are namespaces of tenants that are in the program no more.
+    """
+    rollout.expect_no_changes()
+    drift = rollout.drift()
+    assert drift.code == 0, drift.text
+    assert changes(drift).keys() <= {"unchanged"}
+    resources = json.loads(rollout.export().read_text())["deployment"]["resources"]
+    in_state = {("Namespace", name) for name in left}
+    in_state |= {(each["inputs"]["kind"], each["id"]) for each in resources if _is_object(each)}
+    in_cluster, managers = set(), {}
+    for each in _in_cluster(rollout):
+        metadata = each["metadata"]
+        key = each["kind"], "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        in_cluster.add(key)
+        managers[key] = [entry["manager"] for entry in metadata["managedFields"] if _is_pulumis(entry)]
+    assert in_cluster == in_state, {"not in the state": in_cluster - in_state, "lost": in_state - in_cluster}
+    assert {key: found for key, found in managers.items() if len(found) != 1} == {}
+
+
+def _in_cluster(rollout: Rollout) -> Iterator[dict[str, Any]]:
+    kinds = ",".join(
+        f"{kind}.{_for_kubectl(api)}" for api, served in KINDS.items() for kind in served if _is_final(api)
+    )
+    kubectl = (TOOLCHAIN / "bin" / "kubectl", f"--kubeconfig={rollout.cluster.kubeconfig}")
+    command = [*kubectl, "get", kinds, "--all-namespaces", "--output=json", "--show-managed-fields"]
+    for each in json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["items"]:
+        if STACK in each["metadata"].get("annotations", {}) and "ownerReferences" not in each["metadata"]:
+            yield each
+
+
+def _is_pulumis(entry: dict[str, Any]) -> bool:
+    return str(entry["manager"]).startswith((f"{PROJECT}/", "pulumi"))
 
 
 def _is_object(resource: dict[str, Any]) -> bool:
     annotations = (resource.get("inputs") or {}).get("metadata", {}).get("annotations", {})
-    return str(resource["type"]).startswith("kubernetes:") and _STACK_OF in annotations
+    return str(resource["type"]).startswith("kubernetes:") and STACK in annotations
 
 
-def _resource(token: str) -> str:
-    """Returns a Pulumi type as kubectl names it: kubernetes:apps/v1:Deployment is Deployment.v1.apps."""
-    _, version, kind = token.split(":")
-    group, _, version = version.rpartition("/")
-    return f"{kind}.{version}.{'' if group == 'core' else group}"
+def _for_kubectl(api: str) -> str:
+    """Returns a version and group as kubectl names them: apps/v1 is v1.apps."""
+    group, _, version = api.rpartition("/")
+    return f"{version}.{group}"
+
+
+def _is_final(api: str) -> bool:
+    """The prereleases of admission's kinds name the same objects."""
+    return api == "admissionregistration.k8s.io/v1" or not api.startswith("admissionregistration")

@@ -94,8 +94,11 @@ class Rollout:
     def cancel(self) -> None:
         self._succeed("cancel", "--yes")
 
-    def recover(self) -> str:
-        return self._succeeded(self.command("recover")).text
+    def succeed(self, name: str) -> str:
+        """Runs one of the project's own commands."""
+        outcome = self._succeeded(self.command(name))
+        self.rolled_out = self.workspace.stack_file.read_text() if name == "up" else None
+        return outcome.text
 
     def command(self, name: str) -> Outcome:
         await_schemas(self.cluster.api)

@@ -138,14 +138,16 @@ def test_a_namespace_that_is_going_is_waited_for() -> None:
     ]
 
 
-@pytest.mark.parametrize("annotations", [{}, OURS])
-def test_a_class_with_the_same_value_is_to_be_named(annotations: dict[str, str]) -> None:
-    """Pulumi's provider can create a PriorityClass, but cannot take over an existing one."""
-    found = {**CLASS, "metadata": {"name": "gpu-workload", "annotations": annotations}, "description": "mine"}
+def test_a_class_with_the_same_value_is_to_be_named() -> None:
+    found = {**CLASS, "metadata": {"name": "gpu-workload"}, "description": "mine"}
     assert problems(change("create", CLASS), classes=[found]) == [
         "PriorityClass gpu-workload: is there already, with the same value; write create: false under "
         "gpu-tenancy:priorities.gpu-workload"
     ]
+
+
+def test_a_class_of_this_stack_is_made_again() -> None:
+    assert verdict(change("create", CLASS), classes=[CLASS]).problems == ()
 
 
 def test_a_class_with_another_value_is_shown_with_it() -> None:

@@ -1,0 +1,98 @@
+"""Reads the locks of a stack in a `file://` backend, and removes the incomplete attribute files of a killed run.
+
+The backend stores a state file and an attribute file for each stack. It replaces the state file in one step, but it
+empties the attribute file before it writes the new attributes. Pulumi can read a state without an attribute file, and
+not with an incomplete one.
+
+Source: github.com/pulumi/pulumi/pkg/v3/backend/diy/lock.go (lockContent, stackLockDir); gocloud.dev/blob/fileblob
+(attrs.go).
+"""
+
+import json
+import os
+import pwd
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from stacks.engine import Engine, EngineError
+
+_SCHEME = "file://"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The content of a lock file."""
+
+    pid: int
+    username: str
+    hostname: str
+    timestamp: str
+
+    @property
+    def is_stale(self) -> bool:
+        """True if a process of the same user on the same host took the lock, and has ended.
+
+        The processes of other users or hosts cannot be seen, so their locks do not count as stale.
+        """
+        return (self.username, self.hostname) == (_user(), socket.gethostname()) and not _lives(self.pid)
+
+    def __str__(self) -> str:
+        return f"{self.username}@{self.hostname} (process {self.pid}), since {self.timestamp}"
+
+
+def is_stale(engine: Engine) -> bool:
+    """Returns True if a killed run has locked the stack. Then also removes incomplete attribute files.
+
+    Raises EngineError if the process of a lock still runs or is unknown. In another backend than a folder, Pulumi
+    itself refuses a locked stack, and nobody can know if the process of another machine runs.
+    """
+    backend = engine.environment.get("PULUMI_BACKEND_URL", "")
+    if not backend.startswith(_SCHEME):
+        return False
+    root = Path(backend.removeprefix(_SCHEME).partition("?")[0]).expanduser() / ".pulumi"
+    project = yaml.safe_load((engine.root / "Pulumi.yaml").read_text(encoding="utf-8"))["name"]
+    files = sorted((root / "locks" / "organization" / project / engine.stack).glob("*.json"))
+    for file in files:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        lock = Lock(content["pid"], content["username"], content["hostname"], content["timestamp"])
+        if not lock.is_stale:
+            raise EngineError(
+                f"{engine.stack} is in use by {lock}. Wait; or, if you know that it is gone: "
+                f"PULUMI_BACKEND_URL={backend} {engine.pulumi} cancel --stack {engine.stack}"
+            )
+    for file in (root / "stacks" / project).glob(f"{engine.stack}.json*.attrs") if files else ():
+        try:
+            json.loads(file.read_text(encoding="utf-8"))
+        except ValueError:
+            file.unlink()
+    return bool(files)
+
+
+def _user() -> str:
+    """Returns the name of the user, as Go's os/user finds it. In a container, the user id sometimes has no name."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER", "")
+
+
+def _lives(pid: int) -> bool:
+    """Returns True if the process runs. For a zombie, the function returns False, because a zombie has ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:1]
+    except OSError:  # The system is not Linux, or the process has ended.
+        return False
+    return state == ["Z"]
