@@ -82,7 +82,8 @@ def retire(cluster: Writer, namespace: str, why: str) -> None:
 
     Raises EngineError, and the errors of the reader.
     """
-    stored = cluster.find(f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}") or {}
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
+    stored = cluster.find(path) or {}
     metadata = map_at(stored, "metadata")
     finalizers = metadata.get("finalizers") or ()
     ours = [*filter(None, map(Names.of_capacity_finalizer, finalizers))]
@@ -101,7 +102,11 @@ def retire(cluster: Writer, namespace: str, why: str) -> None:
             empty = {"status": {"capacity": keys, "allocatable": keys}}
             cluster.patch("node", *nodes, "--subresource=status", patch=empty)
     rest = [each for each in finalizers if Names.of_capacity_finalizer(each) is None]
-    cluster.patch("configmap", LEDGER, f"--namespace={namespace}", patch={"metadata": {"finalizers": rest}})
+    try:
+        cluster.patch("configmap", LEDGER, f"--namespace={namespace}", patch={"metadata": {"finalizers": rest}})
+    except EngineError:
+        if cluster.find(path) is not None:  # Otherwise an agent has run after all, and has let the ledger go.
+            raise
 
 
 def unfinished_jobs(reader: Reader, namespace: str) -> dict[str, Object]:

@@ -200,3 +200,18 @@ def test_a_removal_ends_if_the_operator_may_not_change_nodes() -> None:
     found = retirement(world)
     assert found.is_vain()
     assert found.failure.endswith("its gpumem stays on the nodes: nodes is forbidden")
+
+
+def test_a_removal_goes_on_if_an_agent_lets_the_ledger_go_meanwhile() -> None:
+    class Racing(World):
+        def patch(self, *what: str, patch: Object) -> None:
+            self.lists[CONFIG_MAPS] = []
+            raise EngineError('configmaps "gpu-tenancy-ledger" not found')
+
+    assert not retirement(Racing(stuck().lists)).is_vain()
+
+
+def test_a_removal_ends_if_the_ledger_cannot_be_released() -> None:
+    world = stuck()
+    world.error = EngineError("configmaps is forbidden")
+    assert retirement(world).is_vain()
