@@ -2,13 +2,14 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.support.e2e.admitted import create, gpu_pod, spec_of
-from tests.support.e2e.server import ApiServer
+from tests.support.e2e.server import ApiServer, api_server
 from tests.support.prod import raw
 from tests.support.waiting import eventually
 from tests.support.workspace import Workspace, workspace
@@ -19,11 +20,17 @@ POLICIES = "/apis/admissionregistration.k8s.io/{version}/mutatingadmissionpolici
 
 
 @pytest.fixture
-def space(server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    found = workspace(tmp_path_factory.mktemp("lab"))
+def server(installed: None, tmp_path: Path) -> Iterator[ApiServer]:
+    """An API server of its own, because a whole stack is rolled out on it."""
+    with api_server(tmp_path / "alone") as running:
+        yield running
+
+
+@pytest.fixture
+def space(server: ApiServer, tmp_path: Path) -> Iterator[Workspace]:
+    (tmp_path / "lab").mkdir()
     with call_repeatedly(lambda: count(server), 0.5):
-        yield found
-    server.created.extend(path for path in map(path_of, found.state("lab")["resources"]) if path)
+        yield workspace(tmp_path / "lab")
 
 
 def count(server: ApiServer) -> None:
@@ -33,18 +40,6 @@ def count(server: ApiServer) -> None:
             metadata, hard = quota["metadata"], quota["spec"]["hard"]
             path = f"/api/v1/namespaces/{metadata['namespace']}/resourcequotas/{metadata['name']}/status"
             server.api.patch(path, {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
-
-
-def path_of(resource: dict[str, Any]) -> str | None:
-    """Returns the path of a resource in Pulumi's state that is in no namespace."""
-    provider, _, rest = resource["type"].partition(":")
-    if provider != "kubernetes" or "/" in resource["id"]:
-        return None
-    version, _, kind = rest.rpartition(":")
-    singular = kind.lower()
-    plural = f"{singular[:-1]}ies" if singular.endswith("y") else f"{singular}{'es' if singular.endswith('s') else 's'}"
-    group = "/api/v1" if version == "core/v1" else f"/apis/{version}"
-    return f"{group}/{plural}/{resource['id']}"
 
 
 def stack(version: str) -> dict[str, Any]:
