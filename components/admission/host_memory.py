@@ -14,6 +14,7 @@ from tenancy.host_memory.pool import Disposable, HostMemoryPools, Workload
 from tenancy.names import SHM_RMID_FORCED
 from tenancy.policy_names import HOST_MEMORY_CLASSES, HOST_MEMORY_STAMP
 from tenancy.quantity import canonical_mib
+from tenancy.units import MIB
 
 _COMPONENT = "memory"
 _RULES = (ResourceRule("CREATE", ("pods",)), ResourceRule("UPDATE", ("pods/resize",)))
@@ -86,9 +87,9 @@ def _protected(classes: Sequence[str]) -> dict[str, str]:
 
 
 def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
-    """Denies a disposable pod that requests more host memory than its declaration. The policy also denies a disposable
-    pod if its memory could stay in use after its processes have ended.
+    """Denies a disposable pod that requests more host memory than the pods of its class may.
 
+    Also denies a disposable pod if its memory could stay in use after its processes have ended.
     The pages of a tmpfs and of shared memory can remain without a process. If pages without a process filled the host
     memory, the kernel would kill protected pods next.
     """
@@ -105,17 +106,28 @@ def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
             f"{first}, and its shared memory would stay: remove the sysctl {SHM_RMID_FORCED}"
         ),
     }
-    if request_mib := max(d.request_mib for d in disposable):
-        most = canonical_mib(request_mib)
-        asked = f"variables.resources.filter(r, {_states('r', 'requests')})"
-        small = f"{asked}.all(r, quantity(r.requests['memory']).compareTo(quantity({cel.quoted(most)})) <= 0)"
-        required[small] = f"{first}: request at most {most} of memory"
-    else:
-        none = " && ".join(
-            f"!{_states('r', part, resource)}" for part in ("requests", "limits") for resource in _BEST_EFFORT
-        )
-        required[f"variables.resources.all(r, {none})"] = f"{first}, and so BestEffort: state no cpu and no memory"
-    return {f"!({_is_of(classes)}) || {holds}": message for holds, message in required.items()}
+    denied = {f"!({_is_of(classes)}) || {holds}": message for holds, message in required.items()}
+    for each in classes:
+        # The kubelet's eviction compares a pod with what the pod requests in all.
+        most_mib = max(d.request_mib for d in disposable if d.priority == each)
+        killed = f"a pod of class {each} is there to be killed first"
+        if most_mib:
+            small = f"[{cel.most_at_once(_requested)}, {_requested('object.spec')}].max() <= {most_mib * MIB}"
+            denied[f"!({_is_of([each])}) || {small}"] = f"{killed}: request at most {canonical_mib(most_mib)} of memory"
+        else:
+            none = " && ".join(
+                f"!{_states('r', part, resource)}" for part in ("requests", "limits") for resource in _BEST_EFFORT
+            )
+            denied[f"!({_is_of([each])}) || variables.resources.all(r, {none})"] = (
+                f"{killed}, and so BestEffort: state no cpu and no memory"
+            )
+    return denied
+
+
+def _requested(of: str) -> str:
+    """Returns the host memory that a container or a pod requests, in bytes, or 0."""
+    asks = f"has({of}.resources) && {_states(f'{of}.resources', 'requests')}"
+    return f"({asks} ? quantity({of}.resources.requests['memory']).asInteger() : 0)"
 
 
 def _only_disposable(tenant: str, classes: Sequence[str]) -> dict[str, str]:

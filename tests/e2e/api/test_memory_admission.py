@@ -13,7 +13,7 @@ from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools
 from tests.support.e2e.server import ApiAnswer, ApiServer
 from tests.support.waiting import eventually
 
-CRITICAL, DISPOSABLE = "homelab-critical", "homelab-disposable"
+CRITICAL, DISPOSABLE, IDLE = "homelab-critical", "homelab-disposable", "homelab-idle"
 PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
@@ -26,11 +26,11 @@ def workload(tenant: str) -> Workload:
     return Workload(name="it", tenant=tenant, priority=CRITICAL, request_mib=8, limit_mib=32, steady_mib=8, peak_mib=8)
 
 
-def victims(tenant: str, request_mib: int = 0) -> Disposable:
+def victims(tenant: str, request_mib: int = 0, priority: str = DISPOSABLE) -> Disposable:
     return Disposable(
         name="them",
         tenant=tenant,
-        priority=DISPOSABLE,
+        priority=priority,
         pods_least=1,
         pods_most=2,
         resident_least_mib=512,
@@ -46,7 +46,7 @@ POOL = HostMemoryPool(
     allocatable_mib=62364,
     eviction_threshold_mib=100,
     workloads=(workload("inference"), workload("mixed")),
-    disposable=(victims("agents"), victims("sandboxes", request_mib=64), victims("mixed")),
+    disposable=(victims("agents"), victims("sandboxes", 64), victims("sandboxes", 16, IDLE), victims("mixed")),
 )
 TENANTS = ("inference", "mixed", "agents", "sandboxes")
 
@@ -73,6 +73,7 @@ def cluster(server: ApiServer) -> ApiServer:
     for name, spec in (
         (CRITICAL, PrioritySpec(value=100_000)),
         (DISPOSABLE, PrioritySpec(value=-1000, preemption_policy=PreemptionPolicy.NEVER)),
+        (IDLE, PrioritySpec(value=-2000, preemption_policy=PreemptionPolicy.NEVER)),
     ):
         server.apply(priority_class(name, spec), "priorityclasses")
     for policy in policies(HostMemoryPools(pools=(POOL,))):
@@ -125,6 +126,21 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a victim that requests as a pod": ("agents", pod(DISPOSABLE, {}, resources=memory("1Mi", "1Mi")), BEST_EFFORT),
     "a victim in a mixed namespace that requests": ("mixed", pod(DISPOSABLE, memory("1Mi", "1Mi")), BEST_EFFORT),
     "a victim that requests more than it may": ("sandboxes", pod(DISPOSABLE, memory("65Mi", "1Gi")), SMALL),
+    "a victim whose containers request more than it may together": (
+        "sandboxes",
+        pod(DISPOSABLE, memory("40Mi", "1Gi"), memory("40Mi", "1Gi")),
+        SMALL,
+    ),
+    "a victim that requests more than it may as a pod": (
+        "sandboxes",
+        pod(DISPOSABLE, {}, resources=memory("65Mi", "1Gi")),
+        SMALL,
+    ),
+    "a victim that requests what only those of another class may": (
+        "sandboxes",
+        pod(IDLE, memory("17Mi", "1Gi")),
+        "a pod of class homelab-idle is there to be killed first: request at most 16Mi of memory",
+    ),
     "a victim with a tmpfs": ("agents", pod(DISPOSABLE, {}, **IN_MEMORY), TMPFS),
     "a victim that requests, with a tmpfs": ("sandboxes", pod(DISPOSABLE, memory("64Mi", "1Gi"), **IN_MEMORY), TMPFS),
     "a victim beside workloads, with a tmpfs": ("mixed", pod(DISPOSABLE, {}, **IN_MEMORY), TMPFS),
@@ -147,6 +163,14 @@ ADMITTED: dict[str, tuple[str, dict[str, Any]]] = {
     "a victim": ("agents", pod(DISPOSABLE, {})),
     "a victim of two containers": ("agents", pod(DISPOSABLE, {}, {})),
     "a victim that requests what it may": ("sandboxes", pod(DISPOSABLE, memory("64Mi", "1Gi"))),
+    "a victim that starts with what it may request": (
+        "sandboxes",
+        pod(
+            DISPOSABLE,
+            memory("64Mi", "1Gi"),
+            initContainers=[{"name": "i", "image": "busybox:1.37.0", "resources": memory("64Mi", "1Gi")}],
+        ),
+    ),
     "a victim that requests nothing where it might": ("sandboxes", pod(DISPOSABLE, {})),
     "a victim with volumes that are not memory": ("agents", pod(DISPOSABLE, {}, **ON_DISK)),
     "a workload with a tmpfs, which its limit counts": (
