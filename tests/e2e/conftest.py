@@ -26,7 +26,6 @@ LANES = {
     "life": (
         "prod/test_interrupted_up",
         "prod/test_rollout",
-        "prod/test_upgrade",
         "prod/test_interrupted_destroy",
     ),
     "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_existing_cluster"),
@@ -43,6 +42,7 @@ LANES = {
         "test_plain_manifests",
         "prod/test_watchdog",
         "faults",
+        "prod/test_upgrade",
     ),
 }
 ORDER = [part for lane in LANES.values() for part in lane]
