@@ -133,10 +133,10 @@ def _memory_pools(survey: Survey, declared: Declared) -> Iterator[Part]:
         nodes = [n for n in survey.nodes if pool.node_selector.items() <= map_at(n, "metadata", "labels").items()]
         smaller = [node for node in nodes if _offered_mib(node) < pool.allocatable_mib]
         if smaller:
+            least_mib, key = min(map(_offered_mib, smaller)), f"memory_pools.{pool.name}.allocatable_mib"
             explained = (
-                f"{_some(smaller)} with {min(map(_offered_mib, smaller))} MiB of allocatable host memory, "
-                f"{pool.allocatable_mib} are declared, so the pool's promises may not hold; lower memory_pools."
-                f"{pool.name}.allocatable_mib"
+                f"{_some(smaller)} with {least_mib} MiB of allocatable host memory, {pool.allocatable_mib} are "
+                f"declared, so the pool's promises may not hold; lower {key} to {least_mib}"
             )
             yield Part(name=f"memory pool {pool.name}", state=State.OTHER, text=explained, blocks=False)
         for taint in pool.node_taints:

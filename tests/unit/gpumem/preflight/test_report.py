@@ -208,7 +208,7 @@ def test_a_node_smaller_than_its_memory_pool_declares_is_named() -> None:
     assert (part.name, part.state, part.blocks) == ("memory pool a", State.OTHER, False)
     assert part.text.endswith(
         "with 61440 MiB of allocatable host memory, 62364 are declared, so the pool's promises may not hold; lower "
-        "memory_pools.a.allocatable_mib"
+        "memory_pools.a.allocatable_mib to 61440"
     )
 
 
