@@ -113,7 +113,8 @@ def _killed_first(disposable: Sequence[Disposable]) -> dict[str, str]:
         killed = f"a pod of class {each} is there to be killed first"
         if most_mib:
             small = f"[{cel.most_at_once(_requested)}, {_requested('object.spec')}].max() <= {most_mib * MIB}"
-            denied[f"!({_is_of([each])}) || {small}"] = f"{killed}: request at most {canonical_mib(most_mib)} of memory"
+            most = canonical_mib(most_mib)
+            denied[f"!({_is_of([each])}) || {small}"] = f"{killed}: request at most {most} of memory in all"
         else:
             none = " && ".join(
                 f"!{_states('r', part, resource)}" for part in ("requests", "limits") for resource in _BEST_EFFORT

@@ -92,7 +92,7 @@ def cluster(server: ApiServer) -> ApiServer:
 BURST = "may hold more memory than it requests"
 LIMIT = "a pod of class homelab-critical needs a memory limit on each container"
 BEST_EFFORT = "is there to be killed first, and so BestEffort: state no cpu and no memory"
-SMALL = "is there to be killed first: request at most 64Mi of memory"
+SMALL = "is there to be killed first: request at most 64Mi of memory in all"
 TMPFS = "what it wrote to an emptyDir of medium Memory would stay"
 SHARED = "its shared memory would stay: remove the sysctl kernel.shm_rmid_forced"
 VICTIMS = "is the memory pools' victims': give the pod priorityClassName homelab-disposable"
@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a victim that requests what only those of another class may": (
         "sandboxes",
         pod(IDLE, memory("17Mi", "1Gi")),
-        "a pod of class homelab-idle is there to be killed first: request at most 16Mi of memory",
+        "a pod of class homelab-idle is there to be killed first: request at most 16Mi of memory in all",
     ),
     "a victim with a tmpfs": ("agents", pod(DISPOSABLE, {}, **IN_MEMORY), TMPFS),
     "a victim that requests, with a tmpfs": ("sandboxes", pod(DISPOSABLE, memory("64Mi", "1Gi"), **IN_MEMORY), TMPFS),
