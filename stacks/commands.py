@@ -290,7 +290,8 @@ def _settled(engine: Engine, state: Deployment) -> tuple[Deployment, Leftovers]:
         left = _look(engine, state)
     if not left.stale and not state["deployment"].get("pending_operations"):
         return state, left
-    print(f"{engine.stack} reads {len(left.stale)} objects again that have changed since its last run", flush=True)
+    what = f"{len(left.stale)} objects again that have" if left.stale else "all objects again, because some may have"
+    print(f"{engine.stack} reads {what} changed since its last run", flush=True)
     engine.refresh(left.stale)
     with connect(engine) as cluster:
         if leftovers.settle_release(left, cluster):

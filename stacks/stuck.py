@@ -69,7 +69,7 @@ class Retirement:
         if not self.wait.is_vain():
             return False
         try:
-            retire(self.cluster, self.wait.namespace, self.wait.why)
+            retire(self.cluster, self.wait.namespace, f"no agent can run: {self.wait.why}")
         except EngineError as error:
             self.failure = f"{self.wait.why}\n  Without an agent, its gpumem stays on the nodes: {error}"
         except AgentError:  # the API server does not respond; the next step tries again
@@ -89,7 +89,7 @@ def retire(cluster: Writer, namespace: str, why: str) -> None:
     ours = [*filter(None, map(Names.of_capacity_finalizer, finalizers))]
     if not ours or "deletionTimestamp" not in metadata:
         return
-    print(f"no agent can run: {why}", flush=True)
+    print(why, flush=True)
     for each in ours:
         keys = dict.fromkeys((each.gpumem, each.gpu_count))
         nodes = [

@@ -159,7 +159,7 @@ def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Identity],
         _delete(cluster, [each for each in orphans if each.api_version.startswith(group)])
     for ledger in gone:
         cluster.delete([_reference(ledger)], "--wait=false")
-        retire(cluster, ledger.namespace, "a killed run has left the ledger alone")
+        retire(cluster, ledger.namespace, "the ledger is of a run that ended before its time")
     if leftovers.records and not leftovers.release:
         if not keeps_kueue:
             cluster.delete(_of_the_chart(leftovers.records[0]))
