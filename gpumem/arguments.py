@@ -91,7 +91,8 @@ def parser() -> argparse.ArgumentParser:
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
         "show costs.",
         epilog="exit codes: 0 done, 1 failed, 2 wrong command; 3 of why: something does not run; of advise: a budget "
-        "is too small; of fit: it does not fit now; of status: a part does not work",
+        "is too small; of fit: it does not fit now; of status: a part does not work; 4 of status: a part is starting; "
+        "5 of status: the state of a part is not known",
     )
     top.add_argument("--version", action="version", version=f"kubectl-gpumem {VERSION}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")

@@ -33,6 +33,8 @@ def who_text(report: Who, paper: Paper) -> Iterator[str]:
     for row in report.whole:
         offered = "advertises none" if row.offered is None else f"{row.held} of {row.offered} GPUs held"
         yield f"{row.node} ({row.pool}): {offered}"
+        if row.unusable:
+            yield from paper.wrapped(f"takes no new pod: {row.unusable}", "  ", alarm=True)
         yield from paper.wrapped(", ".join(row.pods), "  ")
         yield ""
     if not report.nodes and not report.whole:
@@ -74,6 +76,8 @@ def _node(node: NodeRow, scope: str | None, paper: Paper) -> Iterator[str]:
     yield f"{node.node} ({node.pool or 'no pool'})"
     if node.unusable:
         yield from paper.wrapped(f"takes no new pod: {node.unusable}", "  ", alarm=True)
+    elif not node.devices:
+        yield from paper.wrapped("its devices are not known", "  ")
     for device in node.devices:
         yield from _device(device, scope, paper)
     if node.adrift:
@@ -146,7 +150,9 @@ def pod_row(pod: Holder) -> tuple[str, ...]:
 def pool_facts(pool: PoolRow) -> Iterator[Fact]:
     promised = f"{pool.promised_mib} of {pool.advertised_mib} MiB promised"
     yield Fact(f"{promised}, {pool.unpromised_mib} to promise", pool.unpromised_mib < 0)
-    if pool.room_mib is not None:
+    if pool.room_mib is None:
+        yield Fact("what is free is not known")
+    else:
         where = f"; {pool.largest_room_mib} on one device" if pool.largest_room_mib != pool.room_mib else ""
         yield Fact(f"for a seat: {pool.room_mib} free by the ledger{where}")
         where = f"; {pool.largest_free_mib} on one device" if pool.largest_free_mib != pool.free_mib else ""
@@ -158,7 +164,7 @@ def pool_facts(pool: PoolRow) -> Iterator[Fact]:
 
 
 def whole_line(pool: WholePoolRow) -> str:
-    held = "" if pool.held is None else f", {pool.offered} are there, {pool.offered - pool.held} of them free"
+    held = "" if pool.held is None else f", {pool.offered} are there, {pool.free} of them free"
     return f"{pool.promised} of {pool.gpus} GPUs promised to queues{held}"
 
 

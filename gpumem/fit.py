@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem.cluster import ClusterSnapshot
-from gpumem.nodes import is_open
 from gpumem.rows import DeviceRow, Holder, NodeRow
 from gpumem.who import Filter, UnknownNameError, who
 from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
@@ -55,8 +54,9 @@ class FitPool:
     If the tenant already has a free seat of exactly this size, `seat` is the name of this seat, and `promises` is null.
     `taken` is the reason why the new pods need a new promise: pods take this seat, or the tenant's quota has too little
     left. Otherwise, `taken` is "". `missing` is the number of devices that `nodes` adds to the pool.
-    Without a cluster, `devices` is null. If the pool had `nodes` nodes, the pods would fit without other changes. If
-    `floor_mib` is not null, the pool's floor must also be lowered to `floor_mib`.
+    Without a cluster, and if the devices of a node are not known, `devices` is null. If the pool had `nodes` nodes, the
+    pods would fit without other changes. If `floor_mib` is not null, the pool's floor must also be lowered to
+    `floor_mib`.
     """
 
     pool: str
@@ -117,6 +117,9 @@ def fit(
         gaps.append(f"the pods that take the seats of {tenant}: only those of {cluster.own} may be read")
     if cluster and not cluster.whole:
         gaps.append("what others hold is not known: only promises are judged")
+    if cluster and cluster.whole:
+        unread = [row.node for row in who(cluster).nodes if not row.devices and not row.unusable]
+        gaps += [f"the devices of {name}: only the promises of its pool are judged" for name in unread]
     judged = [each for each in ledger.shared_pools if pool in (None, each.name)]
     pools = sorted(
         (_pool(ledger, cluster, each, wanted, tenant, work=WORK // len(judged)) for each in judged), key=_order
@@ -147,7 +150,9 @@ def _pool(
     if cluster and tenant:
         seat, taken = _free_seat(ledger, cluster, tenant, seats, wanted)
     rows = who(cluster, Filter(pool=pool.name)).nodes if cluster and cluster.whole else None
-    closed = {row.node for row in rows or () if cluster and (row.unusable or not is_open(cluster.nodes[row.node]))}
+    if any(not row.devices and not row.unusable for row in rows or ()):
+        rows = None  # On a node with unknown devices, there may be a place or none.
+    closed = {row.node for row in rows or () if row.unusable}
     used = _used(rows or ())
     least = {each.name: least_mib(each.gpumem_mib, used.get(each.name)) for each in ledger.seats}
     nodes = None if never or seat else nodes_needed(ledger, pool, wanted, work)
@@ -264,9 +269,8 @@ def _on_devices(
             parked = sum(pod.mib for pod in lying if pod.parks)
             is_free = row.healthy and not row.excluded and node.node not in closed
             name = f"{node.node}, gpu {row.index}"
-            devices.append(
-                DeviceRoom(node=node.node, name=name, room_mib=row.offered_mib - row.held_mib - parked, open=is_free)
-            )
+            room_mib = row.offered_mib - node.unadvertised_mib - row.held_mib - parked
+            devices.append(DeviceRoom(node=node.node, name=name, room_mib=room_mib, open=is_free))
     budgets = {
         seat.name: Budget(mib=seat.gpumem_mib, least_mib=least[seat.name], replicas=seat.devices)
         for seat in seats.values()

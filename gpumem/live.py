@@ -16,7 +16,7 @@ from gpumem.evidence import gather, target_of
 from gpumem.fit import fit
 from gpumem.report import DONE, WAITS, Report
 from gpumem.stack_fit import StackFile
-from gpumem.status import status, status_text
+from gpumem.status import CODES, status, status_text
 from gpumem.who import Filter, UnknownNameError, check, who
 from gpumem.why import why
 from gpumem.without import without, without_text
@@ -67,7 +67,7 @@ def _of_snapshot(
         return Report("why", reasons, why_text, DONE if reasons.fine else WAITS)
     if given.verb == "status":
         parts = status(kubectl, found, given.system_namespace)
-        return Report("status", parts, status_text, DONE if parts.fine else WAITS)
+        return Report("status", parts, status_text, CODES[parts.worst])
     if given.without:
         moved = without(found, given.without)
         return Report("without", moved, without_text, DONE if moved.fine else WAITS)

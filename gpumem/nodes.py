@@ -1,7 +1,10 @@
-"""Finds the reason why each node does not take a pod. The module uses the cache of the extender. Pure."""
+"""Judges if a node takes new pods, for all reports, and finds the reason why each node does not take a given pod.
+
+The module uses the cache of the extender. Pure.
+"""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.extender.cache.answers import FilterAnswer
@@ -9,9 +12,10 @@ from agents.extender.cache.pod_info import Entitlement
 from agents.kube.client import Object
 from gpumem.cluster import ClusterSnapshot
 from gpumem.pods import WholePod
+from tenancy.choices import Sharing
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import seats_for
-from tenancy.names import REFUSED_AS_MEASURED
+from tenancy.names import GPU, GPU_TAINT, LABEL_PART_OF, PROJECT, REFUSED_AS_MEASURED
 from tenancy.quantity import whole
 from tenancy.workload import condition, map_at, maps_at, tolerates
 
@@ -33,8 +37,10 @@ NEARNESS = (
     "untried",
 )
 _REPELLENT = ("NoSchedule", "NoExecute")
-_CORDON = "node.kubernetes.io/unschedulable"
-_NOT_READY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_OF_KUBERNETES = "node.kubernetes.io/"
+_CORDON = f"{_OF_KUBERNETES}unschedulable"
+_NOT_READY = (f"{_OF_KUBERNETES}not-ready", f"{_OF_KUBERNETES}unreachable")
+_MIG = "nvidia.com/mig-"
 
 
 @dataclass(frozen=True)
@@ -66,13 +72,47 @@ def verdicts(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest) ->
     return tuple(sorted(verdicts, key=lambda each: (-NEARNESS.index(each.reason), each.node)))
 
 
-def is_open(node: Object) -> bool:
-    """Returns True if the node is ready and not cordoned."""
-    return _is_ready(node) and not _is_cordoned(node)
+def closed_nodes(cluster: ClusterSnapshot) -> Mapping[str, str]:
+    """Returns the reason why a node takes no new pod of its pool, for each node of a pool that takes none.
+
+    We expect of a new pod the tolerations of the pods that run: of each pod with a GPU, and of the platform's agents.
+    A pod from a queue gets the tolerations of its ResourceFlavor, so a node with whole devices is closed only by a
+    taint of Kubernetes.
+    """
+    seen = [
+        toleration
+        for pod in cluster.pods
+        if pod.request(GPU) or pod.request(cluster.ledger.names.gpumem) or pod.labels.get(LABEL_PART_OF) == PROJECT
+        for toleration in maps_at(pod.spec, "tolerations")
+        if toleration.get("key")
+    ]
+    always = [{"key": key, "operator": "Exists"} for key in (GPU_TAINT, cluster.ledger.names.gpumem)]
+    usual = {"tolerations": [*always, *seen]}
+
+    def of_pool(name: str) -> Callable[[Object], bool]:
+        whole_devices = _pool_of(cluster, name) is Sharing.WHOLE
+        return lambda taint: (
+            not str(taint.get("key")).startswith(_OF_KUBERNETES) and (whole_devices or tolerates(usual, taint))
+        )
+
+    found = {name: next(_obstacles(cluster, name, of_pool(name)), None) for name in cluster.devices}
+    return {name: obstacle[1] for name, obstacle in found.items() if obstacle}
 
 
-def _is_cordoned(node: Object) -> bool:
-    return bool(map_at(node, "spec").get("unschedulable"))
+def advertised_mib(cluster: ClusterSnapshot, name: str) -> int:
+    """Returns the MiB of GPU memory that the node advertises."""
+    return whole(map_at(cluster.nodes[name], "status", "allocatable").get(cluster.ledger.names.gpumem, "0"))
+
+
+def held_mib(cluster: ClusterSnapshot, name: str) -> int:
+    """Returns the MiB of GPU memory that pods on the node hold, also of pods without a known device."""
+    return sum(each.request.total_mib for each in cluster.cache.node(name).pods.values())
+
+
+def _pool_of(cluster: ClusterSnapshot, name: str) -> Sharing | None:
+    labels = map_at(cluster.nodes[name], "metadata", "labels")
+    mine = [pool.sharing for pool in cluster.ledger.pools if pool.matches(labels)]
+    return mine[0] if len(mine) == 1 else None
 
 
 def _is_ready(node: Object) -> bool:
@@ -102,29 +142,37 @@ def _by_cache(
 
 
 def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
-    node, names = cluster.nodes[name], cluster.ledger.names
-    labels = map_at(node, "metadata", "labels")
+    labels = map_at(cluster.nodes[name], "metadata", "labels")
     if lacking := [f"{k}={v}" for k, v in map_at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
         yield "selector", f"has not the label {', '.join(lacking)}"
-    if _is_cordoned(node) and not tolerates(pod.spec, {"key": _CORDON, "effect": _REPELLENT[0]}):
+    yield from _obstacles(cluster, name, lambda taint: tolerates(pod.spec, taint))
+    advertised, free = advertised_mib(cluster, name), advertised_mib(cluster, name) - held_mib(cluster, name)
+    if request.total_mib > advertised:
+        yield "too-large", f"advertises {advertised} MiB in all, not {request.total_mib}"
+    if request.total_mib > free:
+        yield "node-sum", f"{free} of its {advertised} MiB are free, not {request.total_mib}"
+
+
+def _obstacles(cluster: ClusterSnapshot, name: str, tolerated: Callable[[Object], bool]) -> Iterator[tuple[str, str]]:
+    """Yields the reasons why the node takes no pod with these tolerations, however small the pod is."""
+    node, names = cluster.nodes[name], cluster.ledger.names
+    if map_at(node, "spec").get("unschedulable") and not tolerated({"key": _CORDON, "effect": _REPELLENT[0]}):
         yield "cordoned", "is cordoned"
     if not _is_ready(node):
         yield "not-ready", f"is not ready: {condition(node, 'Ready').get('message') or 'its kubelet has not reported'}"
-    taints = [t for t in maps_at(map_at(node, "spec"), "taints") if t.get("effect") in _REPELLENT]
-    for taint in taints:
-        if not tolerates(pod.spec, taint) and taint.get("key") not in (_CORDON, *_NOT_READY):
+    for taint in maps_at(map_at(node, "spec"), "taints"):
+        repels = taint.get("effect") in _REPELLENT and taint.get("key") not in (_CORDON, *_NOT_READY)
+        if repels and not tolerated(taint):
             yield "taint", f"has the taint {taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
-    devices = cluster.devices[name]
-    if devices.unusable:
-        yield "unusable", devices.unusable
-    advertised = whole(map_at(node, "status", "allocatable").get(names.gpumem, "0"))
-    if not advertised:
+    if _pool_of(cluster, name) is Sharing.WHOLE:
+        allocatable = map_at(node, "status", "allocatable")
+        if not any(whole(n) for resource, n in allocatable.items() if resource == GPU or resource.startswith(_MIG)):
+            yield "capacity", "advertises no GPU"
+        return
+    if unusable := cluster.devices[name].unusable:
+        yield "unusable", unusable
+    if not advertised_mib(cluster, name):
         yield "capacity", f"advertises no {names.gpumem}"
-    if request.total_mib > advertised:
-        yield "too-large", f"advertises {advertised} MiB in all, not {request.total_mib}"
-    held = sum(each.request.total_mib for each in cluster.cache.node(name).pods.values())
-    if request.total_mib > advertised - held:
-        yield "node-sum", f"{advertised - held} of its {advertised} MiB are free, not {request.total_mib}"
 
 
 def _by_device(seated: bool, name: str, fits: FilterAnswer) -> tuple[str, str]:

@@ -16,8 +16,9 @@ class PoolRow:
     `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. All other
     sums are over the devices that exist. `room_mib` is the free memory for seats. `free_mib` is the free memory for
     pods without a seat. `largest_room_mib` and `largest_free_mib` are the maximum for one device. The amounts of free
-    memory are None if the user may not list all pods. `lent_mib` is the use by pods without a budget. `lent_mib` and
-    `measured_free_mib` are None if a device of the pool is not measured.
+    memory are None if the user may not list all pods, or if the devices of a node that takes pods are not known.
+    `lent_mib` is the use by pods without a budget. `lent_mib` and `measured_free_mib` are None if a device of the pool
+    is not measured.
     """
 
     pool: str
@@ -39,8 +40,8 @@ class WholePoolRow:
     """A pool of whole devices.
 
     `gpus` is the number of declared devices, and `promised` is the number of devices that are promised to queues.
-    `offered` is the number of advertised devices, and `held` is the number of devices that pods hold. `held` is None if
-    the user may not list all pods.
+    `offered` is the number of advertised devices, and `held` is the number of devices that pods hold. `free` is the
+    number of devices for new pods. `held` and `free` are None if the user may not list all pods.
     """
 
     pool: str
@@ -48,15 +49,14 @@ class WholePoolRow:
     promised: int
     offered: int
     held: int | None
+    free: int | None
 
 
 def pool_rows(cluster: ClusterSnapshot, only: str | None, nodes: Iterable[NodeRow]) -> Iterator[PoolRow]:
     """Yields every pool that shares memory, or only the named pool. `nodes` must have all pods of the pools."""
     for pool in cluster.ledger.shared_pools:
         if only in (None, pool.name):
-            yield _shared(
-                cluster, pool, [device for node in nodes if node.pool == pool.name for device in node.devices]
-            )
+            yield _shared(cluster, pool, [node for node in nodes if node.pool == pool.name])
 
 
 def whole_pool_rows(cluster: ClusterSnapshot, only: str | None, nodes: Iterable[WholeRow]) -> Iterator[WholePoolRow]:
@@ -70,11 +70,14 @@ def whole_pool_rows(cluster: ClusterSnapshot, only: str | None, nodes: Iterable[
                 promised=cluster.ledger.quota_gpus(pool.name),
                 offered=sum(each.offered or 0 for each in mine),
                 held=_if(cluster.whole, sum(each.held for each in mine)),
+                free=_if(cluster.whole, sum(each.free for each in mine)),
             )
 
 
-def _shared(cluster: ClusterSnapshot, pool: Pool, rows: list[DeviceRow]) -> PoolRow:
+def _shared(cluster: ClusterSnapshot, pool: Pool, nodes: list[NodeRow]) -> PoolRow:
     promised_mib = cluster.ledger.promised_mib(pool.name)
+    rows = [device for node in nodes for device in node.devices]
+    known = cluster.whole and all(node.devices or node.unusable for node in nodes)
     return PoolRow(
         pool=pool.name,
         advertised_mib=pool.advertised_mib,
@@ -82,10 +85,10 @@ def _shared(cluster: ClusterSnapshot, pool: Pool, rows: list[DeviceRow]) -> Pool
         unpromised_mib=pool.advertised_mib - promised_mib,
         floor_mib=pool.floor_mib,
         held_mib=_if(cluster.whole, sum(each.held_mib for each in rows)),
-        room_mib=_if(cluster.whole, sum(each.room_mib for each in rows)),
-        largest_room_mib=_if(cluster.whole, max((each.room_mib for each in rows), default=0)),
-        free_mib=_if(cluster.whole, sum(each.free_mib for each in rows)),
-        largest_free_mib=_if(cluster.whole, max((each.free_mib for each in rows), default=0)),
+        room_mib=_if(known, sum(node.room_mib for node in nodes)),
+        largest_room_mib=_if(known, max((each.room_mib for each in rows), default=0)),
+        free_mib=_if(known, sum(each.free_mib for each in rows)),
+        largest_free_mib=_if(known, max((each.free_mib for each in rows), default=0)),
         measured_free_mib=_sum([each.measured_free_mib for each in rows]),
         lent_mib=_lent_mib(rows),
     )

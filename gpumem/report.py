@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from gpumem.paper import Paper
 
-DONE, FAILED, USAGE, WAITS = 0, 1, 2, 3
+DONE, FAILED, USAGE, WAITS, STARTS, NOT_KNOWN = range(6)
 
 _Row = TypeVar("_Row")
 

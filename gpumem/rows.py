@@ -53,7 +53,9 @@ class DeviceRow:
 class NodeRow:
     """A node with its devices.
 
-    `unusable` is the reason why the node takes no new pod. `adrift` are the pods on the node without a known device.
+    `unusable` is the reason why the node takes no new pod. `devices` is empty if the devices are not known, or cannot
+    be used. The node advertises `unadvertised_mib` less than its devices offer. `adrift` are the pods on the node
+    without a known device.
     """
 
     node: str
@@ -61,14 +63,32 @@ class NodeRow:
     unusable: str | None
     devices: tuple[DeviceRow, ...]
     adrift: tuple[Holder, ...]
+    unadvertised_mib: int = 0
+
+    @property
+    def room_mib(self) -> int:
+        """Returns the MiB for new seats on all devices together, as far as the node advertises them."""
+        held_mib = sum(each.held_mib for each in self.devices)
+        offered_mib = sum(each.offered_mib for each in self.devices)
+        rooms_mib = sum(each.room_mib for each in self.devices)
+        return min(rooms_mib, max(offered_mib - self.unadvertised_mib - held_mib, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeRow:
-    """A node that hands out whole devices. `offered` is None if the node advertises no nvidia.com/gpu."""
+    """A node that hands out whole devices. `offered` is None if the node advertises no nvidia.com/gpu.
+
+    `unusable` is the reason why the node takes no new pod.
+    """
 
     node: str
     pool: str
     offered: int | None
     held: int
     pods: tuple[str, ...]
+    unusable: str | None = None
+
+    @property
+    def free(self) -> int:
+        """Returns the number of devices for new pods."""
+        return 0 if self.unusable else max((self.offered or 0) - self.held, 0)

@@ -1,28 +1,36 @@
 """Implements `kubectl gpumem status`. Reports if each part of the platform works."""
 
-from collections.abc import Callable, Iterable, Iterator
+import http.client
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
 from agents.kube.client import ApiError, Object
 from agents.kube.kubectl import Kubectl
-from gpumem.cluster import ClusterSnapshot, age
+from gpumem.cluster import CLUSTER_QUEUES, ClusterSnapshot, age
 from gpumem.paper import Paper, text_of_lines
-from gpumem.rows import NodeRow
+from gpumem.report import DONE, NOT_KNOWN, STARTS, WAITS
+from gpumem.rows import NodeRow, WholeRow
 from gpumem.who import Who, who
-from tenancy.choices import Sharing
-from tenancy.names import KUEUE, LABEL_NAME, LABEL_PART_OF, PROJECT, RECONCILE, node_agent_namespace
+from tenancy.ledger import Pool
+from tenancy.names import EXPORTER, KUEUE, LABEL_NAME, LABEL_PART_OF, PROJECT, RECONCILE, node_agent_namespace
 from tenancy.seconds import SILENT_SECONDS
 from tenancy.workload import ShapeError, condition, map_at, text_at, value_or
 
 _OURS = f"{LABEL_PART_OF}={PROJECT}"
+_LISTS = ("cronjobs", "deployments", "daemonsets", "clusterqueues")  # the names of the parts for unreadable lists
 
 
 class State(StrEnum):
     WELL = "well"
-    WRONG = "wrong"
+    STARTING = "starting"
     UNKNOWN = "unknown"
+    WRONG = "wrong"
+
+
+# The exit codes of a report, by its worst part. The states are in the order of State.
+CODES = dict(zip(State, (DONE, STARTS, NOT_KNOWN, WAITS), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,38 +51,67 @@ class Status:
     unknown: tuple[str, ...]
     observed: str = ""
 
+    @property
+    def worst(self) -> State:
+        return max((part.state for part in self.parts), key=[*State].index)
+
 
 def status(source: Kubectl, cluster: ClusterSnapshot, system: str) -> Status:
-    """Returns the report. A part that the user may not read is unknown."""
-    found = who(cluster)
-    agents = [
-        *_read(
-            source, f"/apis/batch/v1/namespaces/{system}/cronjobs", _OURS, lambda each: _cron_job(each, cluster.now)
-        ),
-        *_read(source, f"/apis/apps/v1/namespaces/{system}/deployments", _OURS, _deployment),
-        *_read(source, f"/apis/apps/v1/namespaces/{node_agent_namespace(system)}/daemonsets", _OURS, _daemon_set),
+    """Returns the report: a part for each workload, pool and queue that the ledger declares, and for others of ours.
+
+    A part that the user may not read is unknown. A part that was made just now, and has not worked yet, is starting.
+    """
+    found, ledger, now = who(cluster), cluster.ledger, cluster.now
+    nodes = node_agent_namespace(system)
+    parts = [
+        *_read(source, f"/apis/batch/v1/namespaces/{system}/cronjobs", lambda each: _cron_job(each, now)),
+        *_read(source, f"/apis/apps/v1/namespaces/{system}/deployments", lambda each: _deployment(each, now)),
+        *_read(source, f"/apis/apps/v1/namespaces/{nodes}/daemonsets", lambda each: _daemon_set(each, now)),
     ]
-    known = {part.name for part in agents}
-    if cluster.ledger.shared_pools and RECONCILE not in known and not any(p.state is State.UNKNOWN for p in agents):
-        remedy = f"no CronJob {RECONCILE} in {system}: no node advertises GPU memory; run make up"
-        agents.append(Part(name=RECONCILE, state=State.WRONG, text=remedy))
-    queues = []
-    if cluster.ledger.queue_tenants:
-        queues += _read(source, "/apis/apps/v1/deployments", f"{LABEL_NAME}={KUEUE}", _deployment)
-        queues += [part for queue in cluster.cluster_queues for part in _judged(queue, _cluster_queue)]
-    parts = (_ledger(cluster), *agents, *_pools(cluster, found), *queues)
+    declared = {*ledger.workloads, *([RECONCILE] if ledger.shared_pools else [])} - {KUEUE}
+    parts += _absent(declared, parts)
+    queues: list[Part] = []
+    if ledger.queue_tenants:
+        queues += _kueue(source, cluster)
+        active = _read(source, CLUSTER_QUEUES, _cluster_queue, selector="")
+        queues += active
+        queues += _absent({_queue_name(each.queue) for each in ledger.quotas if not each.cohort}, active)
+    every = (_ledger(cluster), *parts, *_pools(cluster, found), *queues)
     return Status(
-        fine=all(part.state is State.WELL for part in parts),
-        parts=parts,
+        fine=all(part.state is State.WELL for part in every),
+        parts=every,
         unknown=found.unknown,
-        observed=cluster.ledger.observed,
+        observed=ledger.observed,
     )
 
 
-def _read(source: Kubectl, path: str, selector: str, judge: Callable[[Object], Part]) -> list[Part]:
+def _absent(declared: Iterable[str], parts: Sequence[Part]) -> list[Part]:
+    """Returns a part for each declared object that is not there. If a list could not be read, nothing is absent."""
+    if any(part.state is State.UNKNOWN and part.name in _LISTS for part in parts):
+        return []
+    missing = sorted({*declared} - {part.name for part in parts})
+    return [
+        Part(name=name, state=State.WRONG, text="it is declared, and is not there: run make up") for name in missing
+    ]
+
+
+def _kueue(source: Kubectl, cluster: ClusterSnapshot) -> list[Part]:
+    found = _read(
+        source, "/apis/apps/v1/deployments", lambda each: _deployment(each, cluster.now), f"{LABEL_NAME}={KUEUE}"
+    )
+    if found or KUEUE in cluster.ledger.workloads:
+        return found or _absent([KUEUE], ())
+    text = f"no Deployment has the label {LABEL_NAME}={KUEUE}, so it is not known if Kueue runs"
+    return [Part(name=KUEUE, state=State.UNKNOWN, text=text)]
+
+
+def _read(source: Kubectl, path: str, judge: Callable[[Object], Part], selector: str = _OURS) -> list[Part]:
     try:
-        return [part for each in source.items(path, labelSelector=selector) for part in _judged(each, judge)]
+        selected = {"labelSelector": selector} if selector else {}
+        return [part for each in source.items(path, **selected) for part in _judged(each, judge)]
     except ApiError as error:
+        if error.status == http.client.NOT_FOUND:  # The cluster does not even have the kind.
+            return []
         return [Part(name=path.rpartition("/")[2], state=State.UNKNOWN, text=str(error))]
 
 
@@ -101,7 +138,7 @@ def _cron_job(found: Object, now: datetime) -> Part:
     if map_at(found, "spec").get("suspend"):
         return Part(name=name, state=State.WRONG, text="its CronJob is suspended: set spec.suspend to false")
     if not last:
-        return Part(name=name, state=State.WRONG, text=f"no run has succeeded yet: {look}")
+        return _early(found, now, f"no run has succeeded yet: {look}")
     seconds = (now - datetime.fromisoformat(last)).total_seconds()
     text = f"last successful run {age(seconds)} ago"
     if abs(seconds) > SILENT_SECONDS:
@@ -109,28 +146,41 @@ def _cron_job(found: Object, now: datetime) -> Part:
     return Part(name=name, state=State.WELL, text=text)
 
 
-def _deployment(found: Object) -> Part:
+def _early(found: Object, now: datetime, text: str) -> Part:
+    """Returns a part that does not work: it is starting while it is so young that it may not have worked yet."""
+    made = text_at(map_at(found, "metadata"), "creationTimestamp")
+    seconds = (now - datetime.fromisoformat(made)).total_seconds() if made else SILENT_SECONDS
+    if seconds < SILENT_SECONDS:
+        return Part(name=_name(found), state=State.STARTING, text=f"made {age(seconds)} ago, {text}")
+    return Part(name=_name(found), state=State.WRONG, text=text)
+
+
+def _deployment(found: Object, now: datetime) -> Part:
     wanted = value_or(map_at(found, "spec"), "replicas", 1)
-    return _ready(found, wanted, value_or(map_at(found, "status"), "readyReplicas", 0))
+    return _ready(found, wanted, value_or(map_at(found, "status"), "readyReplicas", 0), now)
 
 
-def _daemon_set(found: Object) -> Part:
+def _daemon_set(found: Object, now: datetime) -> Part:
     counts = map_at(found, "status")
-    return _ready(found, value_or(counts, "desiredNumberScheduled", 0), value_or(counts, "numberReady", 0))
+    return _ready(found, value_or(counts, "desiredNumberScheduled", 0), value_or(counts, "numberReady", 0), now)
 
 
-def _ready(found: Object, wanted: object, ready: object) -> Part:
+def _ready(found: Object, wanted: object, ready: object, now: datetime) -> Part:
     if not isinstance(wanted, int) or not isinstance(ready, int):
         raise ShapeError(f"the numbers of pods must be whole (got {wanted!r} and {ready!r})")
     text = f"{ready} of {wanted} pods ready"
     if ready < max(wanted, 1):
         look = f"kubectl -n {found['metadata']['namespace']} get pods -l {LABEL_NAME}={_name(found)}"
-        return Part(name=_name(found), state=State.WRONG, text=f"{text}: {look}")
+        return _early(found, now, f"{text}: {look}")
     return Part(name=_name(found), state=State.WELL, text=text)
 
 
+def _queue_name(queue: str) -> str:
+    return f"ClusterQueue {queue}"
+
+
 def _cluster_queue(found: Object) -> Part:
-    name = f"ClusterQueue {_name(found)}"
+    name = _queue_name(_name(found))
     active = condition(found, "Active")
     if active.get("status") == "True":
         return Part(name=name, state=State.WELL, text="active")
@@ -141,30 +191,53 @@ def _cluster_queue(found: Object) -> Part:
 
 def _pools(cluster: ClusterSnapshot, found: Who) -> Iterator[Part]:
     for pool in cluster.ledger.pools:
-        if pool.sharing is Sharing.MEMORY:
-            rows = [row for row in found.nodes if row.pool == pool.name]
-            there, faults = len(rows), list(_faults(rows))
-        else:
-            whole = [row for row in found.whole if row.pool == pool.name]
-            there, faults = len(whole), [f"{row.node} advertises no GPU" for row in whole if row.offered is None]
+        shared = [row for row in found.nodes if row.pool == pool.name]
+        whole = [row for row in found.whole if row.pool == pool.name]
+        faults = [fault for row in shared for fault in _faults(row, pool)]
+        faults += [fault for row in whole for fault in _whole_faults(row, pool)]
+        there, blind = len(shared) + len(whole), _blind(cluster, shared)
         if there < pool.declared_nodes[0]:
             faults.insert(0, f"{there} of {pool.declared_nodes[0]} nodes are there")
-        text = "; ".join(faults) or f"{there} nodes, {there * pool.device_count} devices"
-        yield Part(name=f"pool {pool.name}", state=State.WRONG if faults else State.WELL, text=text)
+        state = State.WRONG if faults else State.UNKNOWN if blind else State.WELL
+        text = "; ".join([*faults, *blind]) or f"{there} nodes, {there * pool.device_count} devices"
+        yield Part(name=f"pool {pool.name}", state=state, text=text)
 
 
-def _faults(rows: Iterable[NodeRow]) -> Iterator[str]:
-    for row in rows:
-        if row.unusable:
-            yield f"{row.node} takes no new pod: {row.unusable}"
-        for device in row.devices:
-            name = f"{row.node}, gpu {device.index}"
-            if not device.healthy:
-                yield f"{name} is unhealthy"
-            if device.held_mib > device.offered_mib:
-                yield f"{name} holds {device.held_mib} of {device.offered_mib} MiB"
-            if device.measured_free_mib is not None and device.measured_free_mib < device.floor_mib:
-                yield f"{name} has {device.measured_free_mib} MiB free, under the floor of {device.floor_mib}"
+def _blind(cluster: ClusterSnapshot, rows: Iterable[NodeRow]) -> list[str]:
+    """Returns a sentence for each node of which the use must be measured, and is not known."""
+    measured = {name for name, reading in cluster.measured.items() if not reading.problem}
+    blind = [row.node for row in rows if row.node not in measured]
+    if EXPORTER not in cluster.ledger.workloads:
+        return []
+    return [f"{node}: what is in use is not known" for node in blind]
+
+
+def _whole_faults(row: WholeRow, pool: Pool) -> Iterator[str]:
+    if row.unusable:
+        yield f"{row.node} takes no new pod: {row.unusable}"
+    elif row.offered and row.offered < pool.device_count:
+        yield f"{row.node} advertises {row.offered} of {pool.device_count} GPUs"
+
+
+def _faults(row: NodeRow, pool: Pool) -> Iterator[str]:
+    if row.unusable:
+        yield f"{row.node} takes no new pod: {row.unusable}"
+    if row.devices and len(row.devices) < pool.device_count:
+        yield f"{row.node} has {len(row.devices)} of {pool.device_count} devices"
+    offered_mib = sum(each.offered_mib for each in row.devices)
+    advertised_mib = offered_mib - row.unadvertised_mib
+    if 0 < advertised_mib < min(offered_mib, pool.node_mib):
+        yield f"{row.node} advertises {advertised_mib} of {min(offered_mib, pool.node_mib)} MiB"
+    for device in row.devices:
+        name = f"{row.node}, gpu {device.index}"
+        if not device.healthy:
+            yield f"{name} is unhealthy"
+        if device.offered_mib < pool.device_mib:
+            yield f"{name} offers {device.offered_mib} of the {pool.device_mib} MiB that the pool declares"
+        if device.held_mib > device.offered_mib:
+            yield f"{name} holds {device.held_mib} of {device.offered_mib} MiB"
+        if device.measured_free_mib is not None and device.measured_free_mib < device.floor_mib:
+            yield f"{name} has {device.measured_free_mib} MiB free, under the floor of {device.floor_mib}"
 
 
 @text_of_lines

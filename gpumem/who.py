@@ -12,6 +12,7 @@ from agents.extender.cache.snapshot import DeviceUsage, NodeUsage
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
+from gpumem.nodes import advertised_mib, closed_nodes, held_mib
 from gpumem.pods import WholePod
 from gpumem.pools import PoolRow, WholePoolRow, pool_rows, whole_pool_rows
 from gpumem.queues import QueueRow, queue_rows
@@ -111,14 +112,14 @@ def _check(flag: str, name: str | None, known: Sequence[str], kind: str) -> None
 
 def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
     """Returns the report on all nodes of the ledger's pools."""
-    gaps = [*cluster.gaps]
-    nodes, whole = _nodes(cluster, wanted), tuple(_whole_devices(cluster, wanted))
+    gaps, closed = [*cluster.gaps], closed_nodes(cluster)
+    nodes, whole = _nodes(cluster, wanted, closed), tuple(_whole_devices(cluster, wanted, closed))
     for row_of_node in nodes:
         reading = cluster.measured.get(row_of_node.node)
         if reading is not None and reading.problem:
             gaps.append(f"{row_of_node.node}: what is in use: {reading.problem}")
     narrow = bool(wanted.node or wanted.uids is not None)
-    everybody = _nodes(cluster, Filter(pool=wanted.pool)) if wanted.namespace else nodes
+    everybody = _nodes(cluster, Filter(pool=wanted.pool), closed) if wanted.namespace else nodes
     own = cluster.own or wanted.namespace
     return Who(
         observed=cluster.ledger.observed,
@@ -143,13 +144,13 @@ def who(cluster: ClusterSnapshot, wanted: Filter = EVERYTHING) -> Who:
     )
 
 
-def _nodes(cluster: ClusterSnapshot, wanted: Filter) -> tuple[NodeRow, ...]:
-    holders = _Holders(cluster, wanted)
+def _nodes(cluster: ClusterSnapshot, wanted: Filter, closed: Mapping[str, str]) -> tuple[NodeRow, ...]:
+    holders = _Holders(cluster, wanted, closed)
     shared = {pool.name for pool in cluster.ledger.shared_pools}
     rows = []
     for usage in cluster.cache.snapshot():
         pool = cluster.devices[usage.node].pool if usage.node in cluster.devices else None
-        known = usage.devices or usage.adrift or (usage.unusable and pool in shared)
+        known = usage.devices or usage.adrift or pool in shared
         if known and wanted.takes(usage.node, pool):
             rows.append(holders.node(usage))
     return tuple(rows)
@@ -163,14 +164,23 @@ def _queues(cluster: ClusterSnapshot, pool: str | None, gaps: list[str]) -> tupl
 
 
 def _device(
-    usage: DeviceUsage, reading: NodeTelemetry | None, floor_mib: int, kept_mib: int, pods: Iterable[Holder]
+    usage: DeviceUsage,
+    reading: NodeTelemetry | None,
+    floor_mib: int,
+    kept_mib: int,
+    pods: Iterable[Holder],
+    *,
+    most_mib: int,
 ) -> DeviceRow:
+    """Returns the row of a device. `most_mib` is the most that the device's node has for new pods."""
     seen = next((each for each in reading.devices if each.uuid == usage.uuid), None) if reading else None
+    offered_mib = usage.mib if usage.healthy and not usage.excluded else 0
     return row(
         DeviceRow,
         usage,
         offered_mib=usage.mib,
-        room_mib=max((usage.mib if usage.healthy and not usage.excluded else 0) - usage.held_mib, 0),
+        room_mib=max(min(offered_mib - usage.held_mib, most_mib), 0),
+        free_mib=min(usage.free_mib, most_mib),
         kept_mib=kept_mib,
         measured_used_mib=seen.used_bytes // MIB if seen else None,
         floor_mib=floor_mib,
@@ -178,7 +188,7 @@ def _device(
     )
 
 
-def _whole_devices(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[WholeRow]:
+def _whole_devices(cluster: ClusterSnapshot, wanted: Filter, closed: Mapping[str, str]) -> Iterator[WholeRow]:
     by_node: dict[str, list[WholePod]] = {}
     for pod in cluster.pods:
         if pod.node and not pod.ended:
@@ -195,6 +205,7 @@ def _whole_devices(cluster: ClusterSnapshot, wanted: Filter) -> Iterator[WholeRo
             offered=None if offered is None else int(offered),
             held=sum(pod.request(GPU) for pod in users),
             pods=tuple(sorted(str(pod) for pod in users if wanted.takes_pod(pod.namespace, pod.uid))),
+            unusable=closed.get(name),
         )
 
 
@@ -206,8 +217,9 @@ def _whole_pool(cluster: ClusterSnapshot, labels: Mapping[str, str]) -> Pool | N
 class _Holders:
     """Finds the pods on the devices of one cluster."""
 
-    def __init__(self, cluster: ClusterSnapshot, wanted: Filter) -> None:
+    def __init__(self, cluster: ClusterSnapshot, wanted: Filter, closed: Mapping[str, str]) -> None:
         self._cluster = cluster
+        self._closed = closed
         self._wanted = wanted
         self._bound = cluster.bound()
         self._pods = {pod.uid: pod for pod in cluster.pods}
@@ -218,14 +230,25 @@ class _Holders:
         floor_mib = devices.floor_mib if devices else 0
         kept = self._cluster.cache.node(usage.node).kept
         pool = devices.pool if devices else usage.pool
+        unusable = self._closed.get(usage.node, usage.unusable)
+        advertised = advertised_mib(self._cluster, usage.node) if devices else 0
+        most_mib = 0 if unusable else max(advertised - held_mib(self._cluster, usage.node), 0)
         return NodeRow(
             node=usage.node,
             pool=pool,
-            unusable=usage.unusable,
+            unusable=unusable,
             devices=tuple(
-                _device(each, reading, floor_mib, kept.get(each.index, 0), self._on(each, pool, reading))
+                _device(
+                    each,
+                    reading,
+                    floor_mib,
+                    kept.get(each.index, 0),
+                    self._on(each, pool, reading),
+                    most_mib=most_mib,
+                )
                 for each in usage.devices
             ),
+            unadvertised_mib=max(sum(each.mib for each in usage.devices) - advertised, 0),
             adrift=tuple(self._holder(pod, pool, None, None) for pod in usage.adrift if self._is_shown(pod)),
         )
 

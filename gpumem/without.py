@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
-from gpumem.nodes import is_open
 from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
@@ -79,7 +78,7 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
     mine = next((row for row in rows if row.node == node), None)
     if mine is None or mine.pool is None:
         raise NoAnswerError(f"{node} belongs to no pool of the ledger, or to several pools")
-    others = [row for row in rows if row.pool == mine.pool and row.node != node and _takes_pods(cluster, row)]
+    others = [row for row in rows if row.pool == mine.pool and row.node != node and not row.unusable]
     pods = [pod for pod in cluster.pods if pod.node == node and not pod.ended and not pod.terminating]
     evicted = {str(pod) for pod in pods if not _stays(pod)}
     shares = isinstance(mine, NodeRow)
@@ -149,10 +148,6 @@ def _without_room(pool: str, outcome: Placement | Impossible | None, absent: Seq
     return f"{pool}: not all of these absent seats fit next to the moved pods: {names}"
 
 
-def _takes_pods(cluster: ClusterSnapshot, row: NodeRow | WholeRow) -> bool:
-    return is_open(cluster.nodes[row.node]) and not (isinstance(row, NodeRow) and row.unusable)
-
-
 def _stays(pod: WholePod) -> bool:
     """Returns True for a pod of a DaemonSet and for a static pod. `kubectl drain` evicts neither."""
     return pod.static or (pod.controller is not None and pod.controller.kind == "DaemonSet")
@@ -160,8 +155,11 @@ def _stays(pod: WholePod) -> bool:
 
 def _devices(row: NodeRow | WholeRow) -> list[Bin]:
     if isinstance(row, WholeRow):
-        return [Bin(row.node, max((row.offered or 0) - row.held, 0))]
-    return [Bin(f"{row.node}, gpu {device.index}", device.room_mib) for device in row.devices]
+        return [Bin(row.node, row.free)]
+    return [
+        Bin(f"{row.node}, gpu {each.index}", max(each.room_mib - (row.unadvertised_mib if row.devices[1:] else 0), 0))
+        for each in row.devices
+    ]
 
 
 def _targets(outcome: Placement | Impossible | None) -> dict[str, list[str]]:

@@ -39,7 +39,6 @@ from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.choices import Mode
 from tenancy.drawing.chart import seating_chart
-from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger
 from tenancy.quantity import canonical
 from tenancy.reach import COUNTED_RESOURCES, of_device_plugin
@@ -85,7 +84,7 @@ IN_THE_STACK = PartsParent()
 def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_THE_STACK) -> Outputs:
     """Declares every part of the stack. `root` is the project's directory."""
     ledger, code = settings.ledger(), zipapp.build()
-    guarded = _guarded(settings)
+    guarded = settings.guarded
     node_code = zipapp.build_for_nodes() if settings.exporter is not None or guarded else None
     system_args = SystemArgs(
         cluster=settings.cluster,
@@ -401,7 +400,7 @@ def alerts_args(settings: StackSettings, spec: AlertsSpec, ledger: Ledger) -> Al
         cron_jobs=[name for name, declared in runs.items() if declared],
         recycles_per_hour=settings.watchdog.evictions_per_hour if settings.watchdog else None,
         places_by_device=settings.scheduler is not None,
-        guards=[names.guard(pool.name) for pool in _guarded(settings)],
+        guards=[names.guard(pool.name) for pool in settings.guarded],
         host_memory=settings.host_memory().pools,
         kueue_namespace=settings.kueue_namespace if settings.queues else None,
         kueue_deployment=settings.kueue_deployment,
@@ -419,11 +418,3 @@ def _declare_scheduler(
 
 def _mode(*, enforces: bool) -> Mode:
     return Mode.ENFORCE if enforces else Mode.OBSERVE
-
-
-def _guarded(settings: StackSettings) -> tuple[HostMemoryPool, ...]:
-    """Returns the memory pools with a guard.
-
-    The guard has no mode in which it only reports. Therefore a stack in the mode observe has no guard.
-    """
-    return settings.host_memory().pools if settings.enforces() else ()

@@ -33,9 +33,10 @@ from components.queues.spec import InstalledKueueSpec, QueuesSpec
 from components.readers import ReadersSpec
 from components.tenant import ResidentSpec, TenantSpec, UnbudgetedSpec
 from stacks import passed_fields, problems, references, stackfile, taken_names
+from tenancy import names
 from tenancy.choices import Mode, Sharing, Source
 from tenancy.frameworks import FrameworkName
-from tenancy.host_memory.pool import HostMemoryPools
+from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
 from tenancy.ledger import (
     AdmissionTerms,
     Ledger,
@@ -187,6 +188,29 @@ class StackSettings(Spec):
     def host_memory(self) -> HostMemoryPools:
         return host_memory_pools(self.memory_pools)
 
+    @property
+    def guarded(self) -> tuple[HostMemoryPool, ...]:
+        """Returns the memory pools with a guard.
+
+        The guard has no mode in which it only reports. Therefore a stack in the mode observe has no guard.
+        """
+        return self.host_memory().pools if self.enforces() else ()
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Returns the names of the CronJobs, Deployments and DaemonSets of the parts."""
+        parts = {
+            names.RECONCILE: self.reconcile,
+            names.WATCHDOG: self.watchdog,
+            names.GATE: self.gate,
+            names.SCHEDULER: self.scheduler,
+            names.EXPORTER: self.exporter,
+            names.BOARD: self.board,
+            names.KUEUE: self.kueue,
+        }
+        declared = [name for name, part in parts.items() if part is not None]
+        return (*declared, *(names.guard(pool.name) for pool in self.guarded))
+
     def ledger(self) -> Ledger:
         """Returns the ledger of these settings, sorted by name.
 
@@ -220,6 +244,7 @@ class StackSettings(Spec):
             workload_priorities={n: p.value for n, p in sorted(queues.workload_priorities.items())} if queues else {},
             admission=_terms(self, self.admission) if self.admission else None,
             observes=self.observes,
+            workloads=self.workloads,
         )
 
 

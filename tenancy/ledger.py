@@ -281,6 +281,9 @@ class Ledger:
     admission: AdmissionTerms | None = None
     # The parts of the stack in the mode observe.
     observes: tuple[str, ...] = ()
+    # The names of the CronJobs, Deployments and DaemonSets that must exist: the agents, and Kueue if the stack installs
+    # it. A ledger of an older version has none.
+    workloads: tuple[str, ...] = ()
 
     @property
     def names(self) -> Names:

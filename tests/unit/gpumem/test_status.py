@@ -84,10 +84,17 @@ def test_an_agent_without_a_recent_run_is_wrong(job: dict[str, Any], text: str) 
     assert found[WATCHDOG].startswith(text)
 
 
-def test_a_platform_without_reconcile_is_wrong() -> None:
+def test_reconcile_must_be_there_also_by_a_ledger_that_names_no_agents() -> None:
     api_server = healthy()
     api_server.lists[CRON_JOBS] = [cron_job(WATCHDOG)]
-    assert "no node advertises GPU memory; run make up" in wrong(judged(api_server))[RECONCILE]
+    assert wrong(judged(api_server)) == {RECONCILE: "it is declared, and is not there: run make up"}
+
+
+def test_a_kueue_that_another_team_installed_under_another_label_is_not_known() -> None:
+    api_server = healthy()
+    api_server.lists[KUEUE] = []
+    (part,) = [each for each in judged(api_server).parts if each.state is State.UNKNOWN]
+    assert part.text.startswith("no Deployment has the label app.kubernetes.io/name=kueue")
 
 
 @pytest.mark.parametrize(

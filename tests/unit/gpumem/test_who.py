@@ -254,8 +254,9 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
         )
         for number in range(data.draw(st.integers(0, 5)))
     ]
-    slices = [device_slice("k8s-node1", *sizes)]
-    found, unpromised = read(api(pods, slices=slices)), read(api(pods, ledger=WITHOUT_SEATS, slices=slices))
+    given_nodes, slices = [node("k8s-node1", mib=60000)], [device_slice("k8s-node1", *sizes)]
+    found = read(api(pods, given_nodes, slices=slices))
+    unpromised = read(api(pods, given_nodes, WITHOUT_SEATS, slices))
     report = who(found)
     (rooms,) = report.pools
     counted = [usage for usage in found.cache.snapshot() if usage.devices]
