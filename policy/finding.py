@@ -16,6 +16,7 @@ class Finding:
 
     message: str
     urn: str | None = None
+    unknown_of: "FindingSubject | None" = None  # The object of which a value is unknown until the update.
 
 
 class FindingSubject(Protocol):
@@ -42,7 +43,8 @@ def judge_each(subjects: Iterable[S], judge: Callable[[S], Iterable[Finding]]) -
 
 def unproven(subject: FindingSubject, error: Exception | str) -> Finding:
     """Returns the finding that the rule could not judge the subject."""
-    return Finding(f"{subject}: cannot be proven: {error}", subject.urn)
+    unknown_of = subject if isinstance(error, UnprovenError) else None
+    return Finding(f"{subject}: cannot be proven: {error}", subject.urn, unknown_of)
 
 
 def first_items(items: Sequence[object], shown: int = 5) -> str:

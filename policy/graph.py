@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from policy.finding import UNREADABLE, Finding, unproven
 from policy.objects import Object, from_json, text_at
 from policy.unknown import UnprovenError, is_unknown, unknown
-from tenancy import names
+from tenancy import names, reach
 from tenancy.decode import DecodeError
 from tenancy.frameworks import FrameworkName, framework_of
 from tenancy.host_memory.pool import HostMemoryPools
@@ -25,8 +25,13 @@ from tenancy.workload import (
 )
 
 KUEUE = names.KUEUE_API.partition("/")[0]
-_DEVICES = names.RESOURCE_API.partition("/")[0]
 _BUILT_IN = frozenset({"", "apps", "batch"})
+# Kubernetes' own API groups with a dot in their name. No kind of Kubernetes' own API groups with a dot runs pods.
+_BUILT_IN_WITH_A_DOT = {
+    *("admissionregistration", "apiextensions", "authentication", "authorization", "certificates", "coordination"),
+    *("discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node"),
+    *("rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
+}
 _WHAT = {names.LEDGER_KEY: "ledger", names.HOST_MEMORY_POOLS_KEY: "set of memory pools"}
 
 T = TypeVar("T")
@@ -113,6 +118,42 @@ class Graph:
     def workloads(self) -> list[Object]:
         """Returns all objects of Kubernetes' own kinds that run pods."""
         return [o for o in self.objects if runs_pods(o)]
+
+    @cached_property
+    def promised(self) -> frozenset[tuple[str, str]]:
+        """Returns the namespace and the name of each workload for which the ledger or a memory pool has an entry."""
+        ledger, pools = self.ledger, self.host_memory.pools if self.host_memory else ()
+        members = [(each.tenant, each.name) for pool in pools for each in pool.members]
+        for entries in (ledger.seats, ledger.on_demand, ledger.unbudgeted) if ledger else ():
+            members += [(each.tenant, each.name) for each in entries]
+        return frozenset(members)
+
+    def is_a_tenants(self, found: Object) -> bool:
+        """Returns True if the object is in the namespace of a tenant, or of a workload of a memory pool. Raises
+        UnprovenError for an unknown namespace."""
+        tenants = self.ledger.tenants_by_name if self.ledger else {}
+        return found.namespace in tenants or found.namespace in {tenant for tenant, _ in self.promised}
+
+    def is_for_admission(self, found: object) -> bool:
+        """Returns True for an object that makes pods outside of the tenants' namespaces. What is unknown of it, only
+        admission can judge. An unknown namespace counts as a tenant's if the pods show a way to a GPU."""
+        if not isinstance(found, Object) or found.group == KUEUE:
+            return False
+        if found.kind.removesuffix("Patch") not in TEMPLATES and is_built_in(found):
+            return False
+        try:
+            return not self.is_a_tenants(found)
+        except ShapeError:
+            return False
+        except UnprovenError:
+            return not self._reaches_a_gpu(found)
+
+    def _reaches_a_gpu(self, found: Object) -> bool:
+        try:
+            pod_spec = map_at(pod_template(found.manifest) or {}, "spec")
+            return any(reach.routes(pod_spec, self.ledger.names if self.ledger else names.Names("")))
+        except UNREADABLE:
+            return False
 
     @property
     def ledger_objects(self) -> list[Object]:
@@ -296,6 +337,11 @@ def runs_pods(found: Object) -> bool:
     """Returns True if the object is a built-in workload of Kubernetes. A kind with the same name in another API group
     is not built-in."""
     return found.kind in TEMPLATES and found.group in _BUILT_IN
+
+
+def is_built_in(found: Object) -> bool:
+    """Returns True for the kinds of Kubernetes' own API groups."""
+    return "." not in found.group or found.group.removesuffix(".k8s.io") in _BUILT_IN_WITH_A_DOT
 
 
 def is_gpumem(resource: str) -> bool:

@@ -76,7 +76,9 @@ def judge(graph: Graph, configured: Mapping[str, object], say: Callable[[str], N
         say(f"{PREFIX}: warning: the rule {rule} is {why}")
     disabled = [rule for rule, each in levels.items() if each.level is Level.DISABLED]
     for violation in violations(graph, without=disabled):
-        if levels.get(violation.rule.id, MANDATORY).level is Level.ADVISORY:
+        if violation.is_for_admission:
+            say(f"{PREFIX}: warning: {violation}; only admission judges its pods")
+        elif levels.get(violation.rule.id, MANDATORY).level is Level.ADVISORY:
             say(f"{PREFIX}: advisory: {violation}")
         else:
             refuse(str(violation), violation.finding.urn)

@@ -1,15 +1,12 @@
-"""Judges the objects that Kueue queues: Jobs, JobSets, Ray clusters and the other kinds of the stack's frameworks.
+"""Judges the GPU work that Kueue queues: Jobs, JobSets, Ray clusters and the other kinds of the stack's frameworks.
 
-An object that its queue can never admit would stay pending. Only this module reports an object that its queue can never
-admit before somebody submits the object.
+Work that its queue can never admit would stay pending. Only this module reports it before somebody submits it.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-
-import yaml
 
 from policy.finding import Finding
 from policy.graph import KUEUE, Graph, framework_in, is_gpumem, job_of, queue_of, requested_resources
@@ -21,23 +18,17 @@ from tenancy.frameworks import FrameworkName
 from tenancy.ledger import Ledger
 from tenancy.podsets import PodSet, pod_sets
 from tenancy.quantity import whole
-from tenancy.workload import ShapeError, map_at, maps_at, value_or
+from tenancy.workload import map_at, maps_at, value_or
 
 CLUSTER_QUEUE, LOCAL_QUEUE = f"ClusterQueue.{KUEUE}", f"LocalQueue.{KUEUE}"
 PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
-_CONFIGURATION = "kueue-manager-config"  # The suffix of the ConfigMap in Kueue's release manifests.
-# The prefixes of our Kueue, for a graph without a configuration of Kueue.
-_UNCOUNTED = ("cpu", "memory", "ephemeral-storage")
 
 
 def obstacles_to_start(graph: Graph, work: Object) -> Iterator[Finding]:
-    """Yields the reasons why Kueue would never start the object."""
+    """Yields the reasons why Kueue would never start the work. The rule `admission` reports work without a queue."""
     framework = framework_in(graph.ledger, work)
-    if framework is None:
-        return
-    name = queue_of(graph.ledger, work)
-    if name is None:
-        yield from _is_held_back(graph, work, framework)
+    name = queue_of(graph.ledger, work) if framework else None
+    if framework is None or name is None or not uses_gpus(graph.ledger, work, framework):
         return
     found = graph.named(LOCAL_QUEUE, name, work.namespace)
     target = graph.named(CLUSTER_QUEUE, text_at(map_at(found.manifest, "spec"), "clusterQueue")) if found else None
@@ -46,20 +37,6 @@ def obstacles_to_start(graph: Graph, work: Object) -> Iterator[Finding]:
         yield from _fits_a_cluster(graph.ledger, work, target.name, _sets(work, framework)) if graph.ledger else ()
     elif graph.ledger is not None and found is None and work.namespace in graph.ledger.queue_tenants:
         yield from _of_ledger(graph.ledger, work, name, framework)
-
-
-def _is_held_back(graph: Graph, work: Object, framework: FrameworkName) -> Iterator[Finding]:
-    """Reports an object of a queue tenant if the object names no queue and uses only CPUs. If the object asks for GPUs,
-    the rule `admission` reports the object."""
-    ledger = graph.ledger
-    if ledger is None or ledger.admission is None or "admission" in ledger.observes:
-        return
-    if work.namespace in ledger.queue_tenants and not any(_uses_gpus(ledger, each) for each in _sets(work, framework)):
-        give = f"give it the label {names.KUEUE_QUEUE_LABEL}, or declare a LocalQueue there with name: default"
-        yield Finding(
-            f"{work}: names no queue, and Kueue holds back all work of {work.namespace}; {moved_label(work) or give}",
-            work.urn,
-        )
 
 
 def moved_label(work: Object) -> str:
@@ -81,9 +58,11 @@ def _labelled(value: Any, path: str) -> Iterator[str]:
         yield from _labelled(item, there)
 
 
-def _uses_gpus(ledger: Ledger, pods: PodSet) -> bool:
-    spec = map_at(pods.template, "spec")
-    return any(reach.routes(spec, ledger.names)) or any(map(is_gpumem, requested_resources(spec)))
+def uses_gpus(ledger: Ledger | None, work: Object, framework: FrameworkName) -> bool:
+    """Returns True if a pod of the work reaches a GPU."""
+    domain = ledger.names if ledger else names.Names("")
+    specs = [map_at(each.template, "spec") for each in _sets(work, framework)]
+    return any(any(reach.routes(s, domain)) or any(map(is_gpumem, requested_resources(s))) for s in specs)
 
 
 def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
@@ -104,17 +83,17 @@ def _of_graph(graph: Graph, work: Object, queue: Object, sets: Sequence[PodSet])
         for group in maps_at(queue.manifest, "spec", "resourceGroups")
         for resource in texts_at(group, "coveredResources")
     }
-    uncounted = tuple(_uncounted(graph))
+    domain = graph.ledger.names if graph.ledger else names.Names("")
     for resource in _resources(sets):
-        if resource.startswith(uncounted):
-            continue
+        if not reach.is_gpu_resource(resource, domain) and not is_gpumem(resource):
+            continue  # A queue promises GPUs alone.
         if resource not in covered:
             yield Finding(
-                f"{work}: asks for {resource}, which {queue} does not cover; cover it or add it to "
-                "kueue.exclude_resource_prefixes",
+                f"{work}: asks for {resource}, which {queue} does not cover; ask for {' or '.join(sorted(covered))}, "
+                f"or add it to queues.cluster_queues.{queue.name}.quotas",
                 work.urn,
             )
-        elif "/" in resource:  # Kueue counts an extended resource in whole units.
+        else:
             most = [_most(queue, quota) for _, quota in quotas_of(queue, resource)]
             yield from _is_within_reach(work, sets, queue.name, resource, most)
 
@@ -199,38 +178,11 @@ def _most(queue: Object, quota: Mapping[str, Any]) -> float:
     return whole(value_or(quota, "nominalQuota", 0)) + whole(borrowing or 0)
 
 
-def _uncounted(graph: Graph) -> list[str]:
-    """Returns excludeResourcePrefixes from Kueue's configuration, which is in a Helm release or a ConfigMap of the
-    graph."""
-    for configuration in _configurations(graph):
-        return texts_at(
-            map_at({"configuration": _from_yaml(configuration)}, "configuration", "resources"),
-            "excludeResourcePrefixes",
-        )
-    return list(_UNCOUNTED)
-
-
-def _from_yaml(written: str) -> object:
-    try:
-        return yaml.safe_load(written)
-    except yaml.YAMLError as error:
-        raise ShapeError(f"Kueue's configuration is no YAML: {error}") from None
-
-
-def _configurations(graph: Graph) -> Iterator[str]:
-    for release in graph.of("Release.helm.sh"):
-        configuration = text_at(map_at(release.manifest, "values", "managerConfig"), "controllerManagerConfigYaml")
-        if configuration:
-            yield configuration
-    for found in graph.of("ConfigMap"):
-        if not is_unknown(found.name) and found.name.endswith(_CONFIGURATION):
-            yield text_at(map_at(found.manifest, "data"), "controller_manager_config.yaml")
-
-
 def undeclared_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
     """Reports an object with an undeclared WorkloadPriorityClass. Kueue never starts an object with an undeclared
     class."""
-    if framework_in(graph.ledger, work) is None:
+    framework = framework_in(graph.ledger, work)
+    if framework is None or not uses_gpus(graph.ledger, work, framework):
         return
     called = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
     known = sorted(graph.ledger.workload_priorities) if graph.ledger else []

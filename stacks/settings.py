@@ -234,8 +234,6 @@ class StackSettings(Spec):
                 for tenant in _entries(Tenant, self.tenants)
             ),
             exempt_namespaces=_exempt(self.admission, self.cluster),
-            trusted_namespaces=tuple(sorted(set(self.admission.trusted_namespaces))) if self.admission else (),
-            trusted_groups=tuple(sorted(set(self.admission.trusted_groups))) if self.admission else (),
             local_queues=tuple(
                 LocalQueue(name=q.name or n, tenant=q.tenant, queue=q.cluster_queue)
                 for n, q in sorted(queues.local_queues.items() if queues else ())

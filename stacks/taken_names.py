@@ -33,7 +33,6 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_exempt(raw),
         *_device_classes(raw),
         *_exempt_priorities(raw),
-        *_trusted_groups(raw),
         *_workloads(raw),
     ]
 
@@ -68,19 +67,10 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
     if system in taken or node_agent_namespace(system) in taken:
         yield f"{key('cluster', 'system_namespace')}: is taken already; name another{shown_value(system)}"
     taken |= dict.fromkeys((system, node_agent_namespace(system)), "the agents'")
-    for field, why in (("exempt_namespaces", "exempt from admission"), ("trusted_namespaces", "trusted by admission")):
-        taken = {name: why for _, name in _admission_names(raw, field)} | taken
+    taken = {name: "exempt from admission" for _, name in _admission_names(raw, "exempt_namespaces")} | taken
     for tenant in at(raw, "tenants"):
         if tenant in taken:
             yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"
-
-
-def _trusted_groups(raw: Mapping[str, Any]) -> Iterator[str]:
-    tenants = {group: tenant for tenant in at(raw, "tenants") for group in at(raw, f"tenants.{tenant}.groups")}
-    for where, group in _admission_names(raw, "trusted_groups"):
-        if group in tenants:
-            shown = shown_value(group)
-            yield f"{where}: has a role in tenants.{tenants[group]}, and no tenant is trusted; name another{shown}"
 
 
 def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -3,10 +3,8 @@
 import re
 
 PINNED = "a digest (@sha256:…) or a full version (:1.2.3)"
-PINNED_OF_OTHERS = "a digest (@sha256:…) or a full version (:1.2.3 or :17.2)"
 _DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _FULL_VERSION = re.compile(r":v?\d+\.\d+\.\d+[-+._A-Za-z0-9]*$")
-_VERSION_OF_OTHERS = re.compile(r":v?\d+\.\d+[-+._A-Za-z0-9]*$")
 
 
 def is_pinned(image: str) -> bool:
@@ -20,12 +18,3 @@ def is_pinned(image: str) -> bool:
 
 def has_digest(image: str) -> bool:
     return bool(_DIGEST.search(image))
-
-
-def is_pinned_of_others(image: str) -> bool:
-    """Returns True for a pinned image, and for an image with a version of two numbers.
-
-    Some projects, such as PostgreSQL, have two numbers in a full version. The name of an image does not show whether
-    its project writes full versions with two or three numbers.
-    """
-    return is_pinned(image) or bool(_VERSION_OF_OTHERS.search(image))

@@ -272,11 +272,6 @@ class Ledger:
     tenants: tuple[Tenant, ...] = ()
     # The admission policies do not change or deny pods in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()
-    # Service accounts in these namespaces may have rights to change objects on which budgets depend. The admission
-    # policies also judge the pods in these namespaces.
-    trusted_namespaces: tuple[str, ...] = ()
-    # Members of these groups may have rights to change objects on which budgets depend.
-    trusted_groups: tuple[str, ...] = ()
     # The settings that the admission policies use, or None if the stack file declares no admission policies.
     admission: AdmissionTerms | None = None
     # The parts of the stack in the mode observe.

@@ -27,7 +27,7 @@ from components.admission.queued import QueueTenants, queue_policies
 from components.admission.seats import TenantSeatSizes, gpu_count_use, seat_labels, seat_sizes, whole_devices
 from components.base.identity import service_account_user
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import DnsLabel, ObjectName, PeopleName, PriorityKey, Spec
+from components.base.spec import DnsLabel, ObjectName, PriorityKey, Spec
 from tenancy import policy_names
 from tenancy.choices import Mode
 from tenancy.frameworks import Framework
@@ -71,19 +71,6 @@ class AdmissionSpec(Spec):
         "stack labels exempt namespaces. Our admission policies admit every pod in exempt namespaces without a "
         "change. kube-system is always exempt.",
         examples=[["gpu-operator"]],
-    )
-    trusted_namespaces: list[DnsLabel] = Field(
-        default_factory=list,
-        description="Namespaces of programs that may write objects on which budgets depend, such as "
-        "node-problem-detector. The policy pack permits the rights of programs in trusted namespaces. Admission "
-        "judges the pods of trusted namespaces like all other pods.",
-        examples=[["node-problem-detector"]],
-    )
-    trusted_groups: list[PeopleName] = Field(
-        default_factory=list,
-        description="Groups of the identity provider that may write objects on which budgets depend. A tenant's group "
-        "must not be a trusted group.",
-        examples=[["platform-admins"]],
     )
     exempt_priorities: list[ObjectName] = Field(
         default_factory=list,

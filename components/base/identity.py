@@ -13,12 +13,7 @@ RBAC_GROUP = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """One rule of a Role, or of a ClusterRole if `namespace` is None.
-
-    Each agent's rights are written twice: in the agent's module, and in policy/rules/rbac.py. The policy rule `rbac`
-    compares the two lists of rights. If one of the two lists were derived from the other, the rule `rbac` would accept
-    every additional right.
-    """
+    """One rule of a Role, or of a ClusterRole if `namespace` is None."""
 
     group: str
     resources: tuple[str, ...]

@@ -26,10 +26,12 @@ RULES = tuple(_rules())
 
 @dataclass(frozen=True)
 class Violation:
-    """A finding with its rule, as Pulumi shows it to the operator."""
+    """A finding with its rule, as Pulumi shows it to the operator. A finding that `is_for_admission` is about what is
+    unknown of an object outside of the tenants' namespaces, and refuses nothing."""
 
     rule: Rule
     finding: Finding
+    is_for_admission: bool = False
 
     def __str__(self) -> str:
         return f"{self.rule.id}: {self.finding.message}"
@@ -48,6 +50,6 @@ def violations(graph: Graph, without: Collection[str] = ()) -> Iterator[Violatio
 def _found(rule: Rule, graph: Graph) -> Iterator[Violation]:
     try:
         for finding in rule.check(graph):
-            yield Violation(rule, finding)
+            yield Violation(rule, finding, is_for_admission=graph.is_for_admission(finding.unknown_of))
     except UNREADABLE as error:  # A value that the rule needs for all objects is unknown.
         yield Violation(rule, Finding(f"cannot be proven: {error}"))

@@ -1,50 +1,38 @@
-"""Rules on custom kinds, charts and patches. The rules count the requests of custom kinds, charts and patches, and
-refuse an object with requests that cannot be counted. The rules do not search in the text inside custom kinds and
-charts (docs/adr/0032)."""
+"""The rule on objects that make others run pods: custom kinds, charts and patches.
+
+Admission judges the pods of all of them. The rule refuses only what it can see, or cannot see although it belongs to a
+tenant: a GPU in a field that it can read, and a part of a tenant's workload that is unknown (docs/adr/0032).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.finding import Finding, judge_each, unproven
-from policy.graph import KUEUE, Graph, framework_in, is_gpumem, is_queued, runs_pods
+from policy.graph import KUEUE, Graph, framework_in, is_built_in, is_gpumem, is_queued, runs_pods
 from policy.objects import Object, text_at
 from policy.queued import moved_label
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
-from policy.rules.pods import judges_images
-from policy.rules.writers import own_namespaces
-from policy.unknown import is_unknown, unknown, unknowns
+from policy.unknown import is_unknown
 from tenancy import names, policy_names, reach
 from tenancy.admitted import PodJudge
-from tenancy.ledger import Ledger
-from tenancy.names import Names
 from tenancy.podsets import pod_sets
 from tenancy.workload import TEMPLATES, map_at, pod_template
 
-# Components that render other objects. While the input of a rendering component is unknown, its objects are not in the
-# graph.
-_RENDERERS = {"ConfigFile", "ConfigGroup", "Chart", "Directory"}
-# Kubernetes' own API groups with a dot in their name. No kind of Kubernetes' own API groups with a dot runs pods.
-_BUILT_IN = {
-    *("admissionregistration", "apiextensions", "authentication", "authorization", "certificates", "coordination"),
-    *("discovery", "events", "flowcontrol.apiserver", "internal.apiserver", "networking", "node"),
-    *("rbac.authorization", "resource", "scheduling", "storage", "storagemigration"),
-}
-# For these kinds, the rules need the whole object, but a Patch shows only a part.
-_ROLES = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
-_READ_WHOLE = {*TEMPLATES, "ResourceQuota", "ClusterQueue", "Cohort", *_ROLES}
-# The fields that the rule `images` and the rules on host memory read in workloads outside of tenants' namespaces.
-_READ_FOR_IMAGES = {"image"}
-_READ_FOR_HOST_MEMORY = {"resources", "limits", "requests", "nodeSelector", "affinity"}
 # Charts, Argo objects and Flux objects make another program create objects. The graph contains only the values for
 # the other program.
 _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argoproj.io", "HelmChart.helm.cattle.io")
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
-# Custom kinds declare their pods in the fields of _STRUCTURE. An unknown value in a field of _STRUCTURE can hide a
-# request.
-_STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests", "values"}
+# The custom kinds that run pods in their own namespace: all kinds of these groups, and these kinds of Argo.
+_RUN_PODS = (
+    *("apps.kruise.io", "apps.nvidia.com", "batch.volcano.sh", "flink.apache.org", "jobset.x-k8s.io", "kubeflow.org"),
+    *("kubevirt.io", "leaderworkerset.x-k8s.io", "ray.io", "serving.knative.dev", "serving.kserve.io"),
+    *("sparkoperator.k8s.io", "trainer.kubeflow.org"),
+)
+_RUN_PODS_OF_ARGO = ("CronWorkflow", "Rollout", "Workflow", "WorkflowTemplate")
+# Custom kinds declare their pods in these fields. An unknown value in one of them can hide a request.
+_STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests"}
 _PODS_FIELDS = {*_STRUCTURE, "replicas", "parallelism"} - {"spec"}
 _GPUS = (reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES)
-_ITS_INPUT = "its input"
 _RENDERED = (
     ", or declare what `helm template` and `kustomize build` write, with kubernetes.yaml.ConfigGroup or helm.v3.Chart, "
     "which need no cluster"
@@ -85,45 +73,42 @@ def _is_opaque(found: Object) -> bool:
     return found.qualified_kind in _OPAQUE or found.group in _OPAQUE_GROUPS
 
 
+def _runs_pods(found: Object) -> bool:
+    """Returns True for a kind whose controller runs pods in the object's own namespace, or in `default`."""
+    kind = found.kind.removesuffix("Patch")
+    if found.group == "argoproj.io":
+        return kind in _RUN_PODS_OF_ARGO
+    return found.group in _RUN_PODS or (kind == "PodTemplate" and not found.group)
+
+
 def _judgeable(graph: Graph, found: Object) -> Iterator[Finding]:
     changed = found.kind.removesuffix("Patch")
-    if changed != found.kind and _must_be_whole(graph, changed, found):
-        yield unproven(found, f"it changes a {changed} that the graph does not hold; declare the whole object")
-    elif changed != found.kind and changed in TEMPLATES and graph.ledger is not None:
-        template = pod_template({**found.manifest, "kind": changed}) or {}
-        yield from _refused(found, PodJudge(graph.ledger, found.namespace, template))
-    elif found.kind in _RENDERERS and _is_unrendered(found):
-        yield unproven(found, f"the objects it declares are not in the graph while {unknown(_input(found))}")
-    elif found.kind.endswith("List") and is_unknown(found.manifest.get("items")):
-        yield unproven(found, unknown("items"))
-    elif _may_run_pods(found):
+    if changed != found.kind:
+        yield from _patch(graph, changed, found)
+    elif found.group != KUEUE and (_runs_pods(found) or not is_built_in(found)):
         yield from _custom(graph, found)
 
 
-def _is_unrendered(found: Object) -> bool:
-    """Returns True if the component's input is unknown. The output `resources` does not count as input, because it is
-    always partly unknown until the update."""
-    return is_unknown(found.manifest.get("resources")) or _input(found) != _ITS_INPUT
-
-
-def _input(found: Object) -> str:
-    given = {key: value for key, value in found.manifest.items() if key != "resources"}
-    return next(unknowns(given), _ITS_INPUT)
+def _patch(graph: Graph, changed: str, patch: Object) -> Iterator[Finding]:
+    """Judges a patch, which shows only a part of the object that it changes."""
+    if _must_be_whole(graph, changed, patch):
+        yield unproven(patch, f"it changes a {changed} that the graph does not hold; declare the whole object")
+    elif changed in TEMPLATES and graph.ledger is not None:
+        template = pod_template({**patch.manifest, "kind": changed}) or {}
+        yield from _refused(patch, PodJudge(graph.ledger, patch.namespace, template))
 
 
 def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
-    ledger = graph.ledger
-    if changed in TEMPLATES and ledger is not None and not _is_a_tenants(ledger, patch):
-        images = _READ_FOR_IMAGES if judges_images(graph) else set()
-        read = images | (_READ_FOR_HOST_MEMORY if graph.host_memory else set())
-        manifest = dict(patch.manifest)
-        is_ours = patch.namespace in own_namespaces(graph)
-        return is_ours or _names_gpumem(manifest) or any(field in read for field, _ in _fields(manifest))
-    if changed in _READ_WHOLE or (changed == "ConfigMap" and patch.name == names.LEDGER):
+    if changed in ("ClusterQueue", "Cohort", "LocalQueue") or (changed, patch.name) == ("ConfigMap", names.LEDGER):
         return True
-    if _is_built_in(patch) or not _is_a_tenants(ledger, patch):
-        return False
-    return patch.group == KUEUE or any(field in _PODS_FIELDS for field, _ in _fields(dict(patch.manifest)))
+    if changed == "ResourceQuota":
+        return graph.is_a_tenants(patch)
+    runs = changed in TEMPLATES or _runs_pods(patch)
+    of_a_promise = (patch.namespace, patch.name) in graph.promised
+    return runs and (
+        _names_gpumem(patch.manifest)
+        or (of_a_promise and any(field in _PODS_FIELDS for field, _ in _fields(dict(patch.manifest))))
+    )
 
 
 def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
@@ -133,16 +118,16 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
         for pods in pod_sets(found.manifest, framework):
             judge = PodJudge(ledger, found.namespace, pods.template, queued=queued)
             yield from _refused(found, judge, "" if queued else moved_label(found))
-    elif _names_gpumem(found.manifest):
+    elif _names_gpumem(found.manifest, runs=_runs_pods(found)):
         kinds = ", ".join(sorted(TEMPLATES))
         rendered = _RENDERED if _is_opaque(found) else ""
         yield unproven(found, f"it asks for gpumem in a way that is not counted; write it as one of {kinds}{rendered}")
-    elif runs := _runs_another(graph, found):
+    elif runs := _runs_a_promise(graph, found):
         yield unproven(
             found, f"it runs the pods of {runs} (workloadRef), which are not counted; declare a Deployment instead"
         )
-    elif graph.ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
-        yield from _refused(found, PodJudge(graph.ledger, _lands_in(found), {"spec": pod}))
+    elif ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
+        yield from _refused(found, PodJudge(ledger, _lands_in(found), {"spec": pod}))
 
 
 def _refused(found: Object, judge: PodJudge, moved: str = "") -> Iterator[Finding]:
@@ -152,48 +137,31 @@ def _refused(found: Object, judge: PodJudge, moved: str = "") -> Iterator[Findin
 
 
 def _is_in_a_namespace(found: Object) -> bool:
-    """Returns True for an object in a namespace, and False for a cluster-scoped object such as a NodePool. A Helm
-    release without a namespace is in `default`."""
-    return "namespace" in map_at(found.manifest, "metadata") or found.qualified_kind == "Release.helm.sh"
+    """Returns True for an object in a namespace, and False for a cluster-scoped object such as a NodePool. What runs
+    pods and names no namespace is in `default`."""
+    return "namespace" in map_at(found.manifest, "metadata") or _runs_pods(found) or _is_opaque(found)
 
 
-def _may_run_pods(found: Object) -> bool:
-    """Returns True for custom kinds, Helm releases and PodTemplate. Kueue's kinds and the other built-in kinds run no
-    pods."""
-    return found.kind == "PodTemplate" if _is_built_in(found) else found.group != KUEUE
-
-
-def _is_built_in(found: Object) -> bool:
-    return "." not in found.group or found.group.removesuffix(".k8s.io") in _BUILT_IN
-
-
-def _is_a_tenants(ledger: Ledger | None, found: Object) -> bool:
-    return ledger is not None and (found.namespace in ledger.tenants_by_name or found.group == KUEUE)
-
-
-def _names_gpumem(value: Any, field: str = "") -> bool:
-    """Returns True if a map in the value has a gpumem key. Raises UnprovenError for an unknown value in a field of
-    _STRUCTURE."""
+def _names_gpumem(value: Any, field: str = "", *, runs: bool = True) -> bool:
+    """Returns True if a map in the value has a gpumem key. If the object `runs` pods, raises UnprovenError for an
+    unknown value in a field of _STRUCTURE."""
     if is_unknown(value):
-        return field in _STRUCTURE and bool(value)
-    if isinstance(value, dict):
-        return any(is_gpumem(key) or _names_gpumem(item, key) for key, item in value.items())
-    return isinstance(value, list) and any(_names_gpumem(item, field) for item in value)
+        return runs and field in _STRUCTURE and bool(value)
+    if isinstance(value, Mapping):
+        return any(is_gpumem(key) or _names_gpumem(item, key, runs=runs) for key, item in value.items())
+    return isinstance(value, list) and any(_names_gpumem(item, field, runs=runs) for item in value)
 
 
-def _runs_another(graph: Graph, found: Object) -> str | None:
+def _runs_a_promise(graph: Graph, found: Object) -> str | None:
+    """Returns the workload with a promise on a GPU whose pods the object runs."""
     spec = found.manifest.get("spec")
     if is_unknown(spec) or not isinstance(spec, Mapping) or spec.get("workloadRef") is None:
         return None
     ref = map_at(found.manifest, "spec", "workloadRef")
-    kind, name = text_at(ref, "kind"), text_at(ref, "name")
-    named = f"{kind} {found.namespace}/{name}"
-    for workload in graph.workloads:
-        if (workload.kind, workload.name, workload.namespace) == (kind, name, found.namespace):
-            pods = map_at(workload.manifest, "spec", "template", "spec")
-            domain = graph.ledger.names if graph.ledger else Names("")
-            return named if any(reach.routes(pods, domain)) else None
-    return named if _is_a_tenants(graph.ledger, found) else None
+    name = text_at(ref, "name")
+    asks = {(request.workload.namespace, request.workload.name) for request in graph.requests}
+    named = f"{text_at(ref, 'kind')} {found.namespace}/{name}"
+    return named if (found.namespace, name) in graph.promised | asks else None
 
 
 def _lands_in(found: Object) -> Any:
@@ -211,8 +179,8 @@ def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     pod: dict[str, Any] = {"containers": [], "volumes": []}
     for field, value in _fields(dict(manifest)):
         container: dict[str, Any] = {"name": "of its pods"}
-        if field in ("limits", "requests") and isinstance(value, Mapping):
-            container["resources"] = {"limits": {k: v for k, v in value.items() if k.startswith(_GPUS)}}
+        if gpus := _gpus_of(field, value):
+            container["resources"] = {"limits": gpus}
         elif field == "env" and isinstance(value, list | Mapping):
             listed = value if isinstance(value, list) else [{"name": k, "value": v} for k, v in value.items()]
             container["env"] = [v for v in listed if isinstance(v, Mapping) and v.get("name") == names.VISIBLE_DEVICES]
@@ -225,6 +193,19 @@ def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
         if len(container) > 1:
             pod["containers"].append(container)
     return pod
+
+
+def _gpus_of(field: str, value: Any) -> Mapping[str, Any]:
+    """Returns the GPU resources that a field of a custom resource asks for: by Kubernetes' own fields, by `gpu` of a
+    SparkApplication, or by `gpus` and `hostDevices` of KubeVirt."""
+    if field in ("limits", "requests") and isinstance(value, Mapping):
+        return {k: v for k, v in value.items() if k.startswith(_GPUS)}
+    if field == "gpu" and isinstance(value, Mapping):
+        return {each: 1 for each in (value.get("name"),) if isinstance(each, str) and each.startswith(_GPUS)}
+    if field in ("gpus", "hostDevices") and isinstance(value, list):
+        devices = [each.get("deviceName") for each in value if isinstance(each, Mapping)]
+        return {each: 1 for each in devices if isinstance(each, str) and each.startswith(_GPUS)}
+    return {}
 
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:

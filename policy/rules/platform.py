@@ -14,9 +14,7 @@ from tenancy.ledger import Ledger
 from tenancy.quantity import whole
 from tenancy.workload import map_at, maps_at, value_or
 
-_GROUP = names.RESOURCE_API.partition("/")[0]
 _OF_A_LIMIT = ("default", "defaultRequest", "max", "min", "maxLimitRequestRatio")
-_NVIDIAS_DRIVER = "gpu.nvidia.com"
 
 
 @rule(
@@ -30,7 +28,8 @@ _NVIDIAS_DRIVER = "gpu.nvidia.com"
     ),
 )
 def platform(graph: Graph) -> Iterator[Finding]:
-    """A program other than the platform's changes no PriorityClass, quota, queue or node of the platform."""
+    """A program other than the platform's changes no PriorityClass, quota or queue of the platform, and no limit of its
+    own breaks a promise."""
     ledger = graph.ledger
     if ledger is None or not graph.is_beside:
         return
@@ -116,47 +115,6 @@ def _limit_range(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         )
 
 
-def _runtime_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a RuntimeClass `nvidia` with another handler. Only NVIDIA's handler makes a device visible to a
-    container."""
-    if found.name != names.GPU_RUNTIME_CLASS:
-        return
-    handler = text_at(found.manifest, "handler")
-    if handler and reach.RUNTIME not in handler:
-        yield Finding(
-            f"{found}: handler {handler} shows no container its device, and pods with a budget run under {found.name}; "
-            "write nvidia, or name it otherwise",
-            found.urn,
-        )
-
-
-def _device_class(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    ours = (ledger.names.gpumem, ledger.names.gpu_count)
-    if (resource := text_at(map_at(found.manifest, "spec"), "extendedResourceName")) in ours:
-        yield Finding(
-            f"{found}: extendedResourceName {resource} gives other devices for it; remove it: reconcile advertises it",
-            found.urn,
-        )
-        return
-    listed = ledger.admission.device_classes if ledger.admission else ()
-    if resource and found.name not in listed:
-        yield Finding(
-            f"{found}: extendedResourceName {resource} gives its devices to every pod that asks for it, and no budget "
-            "counts them; remove it, or list the class under admission.device_classes of the platform's stack if it "
-            "gives no GPU",
-            found.urn,
-        )
-    for selector in maps_at(found.manifest, "spec", "selectors"):
-        expression = text_at(map_at(selector, "cel"), "expression")
-        driver = next((d for d in (ledger.names.device_driver, _NVIDIAS_DRIVER) if d in expression), None)
-        if driver and found.name in listed:
-            yield Finding(
-                f"{found}: selects devices of {driver}, and admission.device_classes of the platform's stack lists it "
-                "as giving no GPU; select others, or take it off that list",
-                found.urn,
-            )
-
-
 def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
     ours = {(queue.tenant, queue.name) for queue in ledger.local_queues}
     if (found.namespace, found.name) in ours:
@@ -175,34 +133,6 @@ def _local_queue(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Findin
         yield Finding(
             f"{found}: ClusterQueue {queue} {whose}; remove it, or add queues.local_queues.{found.name}: {{tenant: "
             f"{found.namespace}, cluster_queue: {queue}}} to the platform's stack",
-            found.urn,
-        )
-
-
-def _node(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    """Reports a change of a node's labels or status. Labels decide the node's pool, and the status contains the
-    advertised memory."""
-    labels = map_at(found.manifest, "metadata", "labels")
-    pools = sorted({key for pool in ledger.pools for key in pool.node_selector} & {*labels})
-    changed = f"label {pools[0]}" if pools else "status" if "status" in found.manifest else ""
-    if changed:
-        what = "what is promised there goes by it"
-        yield Finding(f"{found}: changes a node's {changed}, and {what}; remove it", found.urn)
-
-
-def _slice(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    driver = map_at(found.manifest, "spec").get("driver")
-    if is_unknown(driver) or driver in (ledger.names.device_driver, _NVIDIAS_DRIVER):
-        shown = "a driver that is unknown until the update" if is_unknown(driver) else driver
-        yield Finding(f"{found}: shows devices of {shown}, which its agents show; remove it", found.urn)
-
-
-def _taint(graph: Graph, ledger: Ledger, found: Object) -> Iterator[Finding]:
-    driver = map_at(found.manifest, "spec", "deviceSelector").get("driver")
-    if not isinstance(driver, str) or driver in (ledger.names.device_driver, _NVIDIAS_DRIVER):
-        yield Finding(
-            f"{found}: taints devices of every driver or of the GPUs', which ends who has a seat there; write "
-            "spec.deviceSelector.driver of another",
             found.urn,
         )
 
@@ -226,20 +156,10 @@ _JUDGES: Mapping[str, Callable[[Graph, Ledger, Object], Iterator[Finding]]] = {
     FOUND_CLASS: _priority_class,
     "LimitRange": _limit_range,
     "LimitRangePatch": _limit_range,
-    "RuntimeClass.node.k8s.io": _runtime_class,
-    "RuntimeClassPatch.node.k8s.io": _runtime_class,
-    f"DeviceClass.{_GROUP}": _device_class,
-    f"DeviceClassPatch.{_GROUP}": _device_class,
     "ResourceQuota": _taken,
     f"LocalQueue.{KUEUE}": _local_queue,
     f"ClusterQueue.{KUEUE}": _taken,
     f"Cohort.{KUEUE}": _taken,
     f"WorkloadPriorityClass.{KUEUE}": _workload_priority_class,
     f"ResourceFlavor.{KUEUE}": _flavor,
-    "Node": _node,
-    "NodePatch": _node,
-    f"ResourceSlice.{_GROUP}": _slice,
-    f"ResourceSlicePatch.{_GROUP}": _slice,
-    f"DeviceTaintRule.{_GROUP}": _taint,
-    f"DeviceTaintRulePatch.{_GROUP}": _taint,
 }

@@ -17,6 +17,7 @@ from tenancy.names import GPU
 from tenancy.quantity import whole
 from tenancy.workload import map_at, maps_at, value_or
 
+_MIG = "nvidia.com/mig-1g.5gb"
 COHORT = f"Cohort.{KUEUE}"
 
 
@@ -138,10 +139,10 @@ def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
 
 @rule(
     "queue-coverage",
-    Example(f"{MAIN}.resources.limits", {GPU: "1", "example.com/fpga": "1"}, {GPU: "1"}, of="Job team-a/train"),
+    Example(f"{MAIN}.resources", {"limits": {_MIG: "1"}}, {"limits": {GPU: "1"}}, of="Job team-a/train"),
 )
 def coverage(graph: Graph) -> Iterator[Finding]:
-    """A ClusterQueue has quota for every resource that its tenants' Jobs ask for. Without a quota for the resource,
+    """A ClusterQueue has quota for every GPU resource that its tenants' Jobs ask for. Without a quota for the resource,
     Kueue would never admit the Job."""
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():

@@ -1,7 +1,7 @@
 """Rules on workloads that ask for gpumem: each workload fits its seat, its device and its pool."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from policy.finding import UNREADABLE, Finding, judge_each, unproven
 from policy.graph import Graph, PodRequest, is_queued
@@ -196,7 +196,7 @@ def _replicas(graph: Graph, requests: list[PodRequest]) -> Iterator[Finding]:
     """Reports a resident with too few devices for its workloads. All workloads of a resident together must not use more
     devices than the resident's seats have."""
     running: dict[Seat, int] = defaultdict(int)
-    ceilings = _ceilings(graph)
+    ceilings = _ceilings(graph, {request.workload.namespace for request in requests})
     for request in requests:
         try:
             pods = _most_pods(graph, ceilings, request)
@@ -222,15 +222,15 @@ def _most_pods(graph: Graph, ceilings: Mapping[_Scaled, int], request: PodReques
     return max(pods, ceilings.get((workload.namespace, workload.kind, workload.name), 0))
 
 
-def _ceilings(graph: Graph) -> Mapping[_Scaled, int]:
-    """Maps each workload to the largest number of replicas that its autoscaler allows. KEDA's default for the largest
-    number of replicas is 100."""
+def _ceilings(graph: Graph, namespaces: Collection[str]) -> Mapping[_Scaled, int]:
+    """Maps each workload in these namespaces to the largest number of replicas that its autoscaler allows. KEDA's
+    default for the largest number of replicas is 100."""
     ceilings: dict[_Scaled, int] = {}
     for scaler, field, default in (
         ("HorizontalPodAutoscaler.autoscaling", "maxReplicas", 0),
         ("ScaledObject.keda.sh", "maxReplicaCount", 100),
     ):
-        for found in graph.of(scaler):
+        for found in (each for each in graph.of(scaler) if each.namespace in namespaces):
             target = map_at(found.manifest, "spec", "scaleTargetRef")
             scaled = (found.namespace, text_at(target, "kind") or "Deployment", text_at(target, "name"))
             ceiling = whole(value_or(map_at(found.manifest, "spec"), field, default))

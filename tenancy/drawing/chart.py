@@ -167,7 +167,5 @@ def _beside_the_pools(ledger: Ledger) -> Iterator[Fact]:
             yield Fact(f"privileged: {tenant.name}", alarm=True)
     if ledger.exempt_namespaces:
         yield Fact(f"exempt from admission: {', '.join(ledger.exempt_namespaces)}")
-    if trusted := (*ledger.trusted_namespaces, *(f"group {each}" for each in ledger.trusted_groups)):
-        yield Fact(f"trusted with any right: {', '.join(trusted)}")
     if ledger.observes:
         yield Fact(ledger.observed, alarm=True)

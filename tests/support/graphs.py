@@ -124,38 +124,6 @@ def cron_job(account: str) -> Manifest:
     return an_object("batch/v1", "CronJob", account, SYSTEM, spec=spec)
 
 
-def role(account: str, rules: Iterable[Manifest], namespace: str | None = None, *, home: str = SYSTEM) -> Program:
-    kind = "ClusterRole" if namespace is None else "Role"
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": home}
-    ref = {"apiGroup": RBAC, "kind": kind, "name": account}
-    return {
-        f"{account} {kind}": an_object(f"{RBAC}/v1", kind, account, namespace, rules=list(rules)),
-        f"{account} {kind}Binding": an_object(
-            f"{RBAC}/v1", f"{kind}Binding", account, namespace, roleRef=ref, subjects=[subject]
-        ),
-    }
-
-
-def rule(resource: str, *verbs: str, group: str = "", only: str | None = None) -> Manifest:
-    body: Manifest = {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
-    return body | ({} if only is None else {"resourceNames": [only]})
-
-
-def limit(key: str, policy: str, resource: str, account: str) -> Program:
-    user = f"system:serviceaccount:{account}"
-    spec = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [{"resources": [resource]}]},
-        "matchConditions": [{"name": "is-the-agent", "expression": f'request.userInfo.username == "{user}"'}],
-        "validations": [{"expression": "false"}],
-    }
-    in_force = {"policyName": policy, "validationActions": ["Deny"]}
-    return {
-        key: an_object(ADMISSION, "ValidatingAdmissionPolicy", policy, spec=spec),
-        f"{key} binding": an_object(ADMISSION, "ValidatingAdmissionPolicyBinding", policy, spec=in_force),
-    }
-
-
 def stamp(name: str, priority: str) -> Manifest:
     expression = f"[JSONPatch{{op: 'add', path: '/spec/priorityClassName', value: \"{priority}\"}}]"
     mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]
@@ -225,19 +193,12 @@ def _agents() -> Program:
         pod_of_a_node["spec"]["hostPID"] = True
     guard["spec"]["containers"][0]["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
     guard["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] = ["SYS_RESOURCE", "DAC_OVERRIDE"]
-    slices = rule("resourceslices", "list", "create", "patch", group="resource.k8s.io")
     return {
         "reconcile": cron_job(names.RECONCILE),
         "watchdog": cron_job(names.WATCHDOG),
         "gate": cron_job(names.GATE),
         "exporter": an_object("apps/v1", "DaemonSet", names.EXPORTER, NODES, spec={"template": exporter}),
         "guard": an_object("apps/v1", "DaemonSet", names.GUARD, NODES, spec={"template": guard}),
-        **limit("reconcile writes", policy_names.RECONCILE_WRITES, "nodes/status", f"{SYSTEM}:{names.RECONCILE}"),
-        **limit("exporter writes", policy_names.DEVICE_SLICES, "resourceslices", f"{NODES}:{names.EXPORTER}"),
-        **role(names.EXPORTER, [rule("nodes", "list"), slices], home=NODES),
-        **role(names.RECONCILE, [rule("nodes", "list"), rule("nodes/status", "patch")]),
-        **role(names.WATCHDOG, [rule("configmaps", "get", only=names.LEDGER)], SYSTEM),
-        **role(names.SCHEDULER, [rule("pods/binding", "create")]),
     }
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from agents.runtime import exposition
-from policy.rules.rbac import ALLOWED
+from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from tenancy import names
 from tenancy.units import MIB
 from tests.support.e2e import audit, plugin
 from tests.support.e2e.real_gpu import real_gpu
 from tests.support.e2e.rollout import GPUMEM, SYSTEM, Object, Rollout, condition, logged, pods
+from tests.support.given import CLUSTER, CODE, LEDGER, declared
 from tests.support.prod import raw
+from tests.support.rights import granted
 from tests.support.waiting import becomes, eventually
 from toolchain.cluster import card, fake_nvml, node
 from toolchain.cluster.image import agent_image
@@ -246,7 +248,9 @@ def test_the_extender_needs_none_of_the_roles_of_kube_scheduler(gpu: Path, prod:
         for entry in audit.entries(prod.cluster, account)
         if entry["user"].get("username") == account and "kube-scheduler" not in entry.get("userAgent", "")
     }
-    own = {(grant.verb, grant.group, grant.resource) for grant in ALLOWED[names.SCHEDULER]}
+    args = SchedulerArgs(spec=SchedulerSpec(), cluster=CLUSTER, code=CODE, ledger=LEDGER)
+    held = granted(declared(Scheduler, "s", args))
+    own = {(right.verb, *right.resource.split("/", 1)) for right in held}
     assert asked <= own
     assert {("create", "", "pods/binding"), ("watch", "", "pods")} <= asked
 

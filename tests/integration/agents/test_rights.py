@@ -26,9 +26,7 @@ from components.agents.exporter import Exporter, ExporterArgs
 from components.agents.gate import Gate, GateArgs, GateSpec, OnDemandSpec, WindowDemand
 from components.agents.guard import Guard, GuardArgs
 from components.agents.reconcile import Capacity, CapacityArgs
-from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from components.agents.watchdog import Watchdog, WatchdogArgs, WatchdogSpec
-from policy.rules.rbac import ALLOWED
 from tenancy import names
 from tenancy.choices import Source
 from tenancy.frameworks import FrameworkName
@@ -46,7 +44,7 @@ from tests.support.in_memory_http import serving
 from tests.support.informing import HurriedTime, running
 from tests.support.memory_pools import NODE_4
 from tests.support.paths import ROOT
-from tests.support.rights import Call, Right, call, granted
+from tests.support.rights import Call, call, granted
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.cluster import fake_nvml
 from toolchain.cluster.fake_nvml import FakeNvml
@@ -231,15 +229,3 @@ def test_an_agent_may_do_what_it_does_and_does_what_it_may(agent: str, busy: Ser
     assert made, "the run called nothing"
     assert {c for c in made if not any(right.covers(c) for right in held)} == set(), "no right for these calls"
     assert {right for right in held if not any(right.covers(c) for c in made)} == set(), "rights that nothing uses"
-    assert of_the_gate(held) == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[agent]}
-
-
-def of_the_gate(held: set[Right]) -> set[tuple[str, str, bool]]:
-    return {(right.resource, right.verb, bool(right.name)) for right in held}
-
-
-def test_the_gate_allows_the_scheduler_what_its_component_gives_it() -> None:
-    """A test in tests/e2e/prod compares the scheduler's requests with its roles."""
-    args = SchedulerArgs(spec=SchedulerSpec(), cluster=CLUSTER, code=CODE, ledger=LEDGER)
-    held = granted(declared(Scheduler, "s", args))
-    assert of_the_gate(held) == {(f"{g.group}/{g.resource}", g.verb, g.named) for g in ALLOWED[names.SCHEDULER]}

@@ -81,27 +81,3 @@ def test_one_without_a_budget_sets_no_cap_either() -> None:
     }
     program["web"] = an_object("apps/v1", "Deployment", "web", "immich", spec={"template": {"spec": spec}})
     assert [each for each in judge(program) if each.startswith("caps")]
-
-
-GROUPS = {"name": "cgroups", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}}
-
-
-@pytest.mark.parametrize(
-    ("ledger", "path", "read_only", "refused"),
-    [
-        (CAPPED, "/sys/fs/cgroup", True, False),
-        (CAPPED, "/sys/fs/cgroup", False, True),
-        (CAPPED, "/", True, True),
-        (pool("t4"), "/sys/fs/cgroup", True, True),
-    ],
-    ids=["to read caps back", "to write", "more", "where nothing is read back"],
-)
-def test_the_exporter_may_see_the_hosts_control_groups(
-    ledger: Ledger, path: str, read_only: bool, refused: bool
-) -> None:
-    program = platform(ledger)
-    volume = {**GROUPS, "hostPath": {"path": path}}
-    put(program["exporter"], "spec.template.spec.volumes", [volume])
-    mounts = [{"name": "cgroups", "mountPath": "/sys/fs/cgroup", "readOnly": read_only}]
-    put(program["exporter"], "spec.template.spec.containers.0.volumeMounts", mounts)
-    assert bool([each for each in judge(program) if "is a hostPath" in each]) is refused

@@ -12,7 +12,7 @@ from policy.view import objects_of
 from tests.support import graphs
 
 IDS = [rule.id for rule in RULES]
-WHY = "the mirror has tags alone"
+WHY = "the card is free at night"
 
 
 def verdict(rules: object) -> tuple[list[str], list[str]]:
@@ -31,14 +31,14 @@ def of(rule: str, lines: list[str]) -> list[str]:
 
 def test_without_configuration_every_rule_is_mandatory() -> None:
     assert enforcement({}, IDS) == {}
-    assert enforcement({"rules": {"images": {"level": "mandatory"}}}, IDS) == {}
+    assert enforcement({"rules": {"rollout": {"level": "mandatory"}}}, IDS) == {}
 
 
 @pytest.mark.parametrize("level", [Level.ADVISORY, Level.DISABLED])
 def test_a_rule_is_turned_down_with_its_reason(level: Level) -> None:
-    rules = {"images": {"level": level.value, "reason": WHY}}
-    assert enforcement({"rules": rules}, IDS) == {"images": Enforcement(level, WHY)}
-    assert f"gpu-tenancy: warning: the rule images is {level}: {WHY}" in verdict(rules)[0]
+    rules = {"rollout": {"level": level.value, "reason": WHY}}
+    assert enforcement({"rules": rules}, IDS) == {"rollout": Enforcement(level, WHY)}
+    assert f"gpu-tenancy: warning: the rule rollout is {level}: {WHY}" in verdict(rules)[0]
 
 
 def test_what_an_advisory_rule_finds_is_said_and_not_refused() -> None:
@@ -60,8 +60,8 @@ def test_a_disabled_rule_is_not_asked() -> None:
     [
         ([], "configuration.rules: must be a map (got [])"),
         ({"imagse": {"level": "advisory", "reason": WHY}}, "configuration.rules.imagse: unknown rule"),
-        ({"images": {"level": "off", "reason": WHY}}, "images.level: must be one of mandatory, advisory, disabled"),
-        ({"images": {"level": "disabled", "reason": " "}}, "images.reason: write why the rule is not mandatory"),
+        ({"rollout": {"level": "off", "reason": WHY}}, "rollout.level: must be one of mandatory, advisory, disabled"),
+        ({"rollout": {"level": "disabled", "reason": " "}}, "rollout.reason: write why the rule is not mandatory"),
     ],
 )
 def test_what_is_wrong_turns_nothing_down(rules: Any, told: str) -> None:

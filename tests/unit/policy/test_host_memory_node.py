@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from policy.rule import an_object
-from policy.unknown import unknown
 from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPools, Taint
 from tenancy.ledger import Ledger, Pool, Seat
@@ -173,13 +172,6 @@ def test_an_undeclared_pod_exceeds_its_request_by_no_more_than_every_kind_of_dis
 @pytest.mark.parametrize("case", LET_IN)
 def test_a_pod_that_is_killed_after_a_victim_or_chooses_no_node_of_the_pool_passes(case: str) -> None:
     assert judged(LET_IN[case]) == []
-
-
-def test_a_pod_of_unknown_memory_cannot_be_proven() -> None:
-    path = "spec.template.spec.containers.0.resources.limits"
-    assert judged(web({"limits": graphs.UNKNOWN})) == [
-        f"memory-strangers: Deployment web/web: cannot be proven: {unknown(path)}"
-    ]
 
 
 def test_a_resident_that_tolerates_the_taint_and_selects_another_gpu_pool_is_not_on_these_nodes() -> None:

@@ -5,7 +5,7 @@ import pytest
 from policy.rule import an_object
 from tenancy import names
 from tests.support import graphs
-from tests.support.graphs import RBAC, SYSTEM, UNKNOWN, Manifest, judge, platform
+from tests.support.graphs import SYSTEM, UNKNOWN, Manifest, judge, platform
 
 CLASS = "scheduling.k8s.io/v1"
 HPA = {"scaleTargetRef": {"kind": "Deployment", "name": "llama-swap"}, "maxReplicas": 3}
@@ -16,11 +16,6 @@ TASKS = {"tasks": [{"template": graphs.pod(1000)}]}
 
 def labelled(kind: str, name: str, labels: dict[str, str]) -> Manifest:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "labels": labels}}
-
-
-def view(**subject: str) -> Manifest:
-    ref = {"kind": "ClusterRole", "name": "view"}
-    return an_object(f"{RBAC}/v1", "RoleBinding", "x", SYSTEM, roleRef=ref, subjects=[subject])
 
 
 # Each case has an object, the rule that refuses it, and a part of the message.
@@ -59,16 +54,6 @@ MORE: list[tuple[Manifest, str, str]] = [
         graphs.kueue("Cohort", "extra", spec=graphs.cluster_queue("gpu-any")["spec"]),
         "gpu-quota",
         "Cohort extra: with it queues have 2 nvidia.com/gpu of batch, which has 1",
-    ),
-    (
-        view(kind="Group", name=f"system:serviceaccounts:{SYSTEM}"),
-        "rbac",
-        "binds every account of the agents' namespac",
-    ),
-    (
-        view(kind="ServiceAccount", name=names.WATCHDOG, namespace=SYSTEM),
-        "rbac",
-        "cannot be proven: gpu-vram-watchdog gets ClusterRole view, which is not in the graph",
     ),
     (
         labelled("NamespacePatch", "immich", {names.POD_SECURITY_ENFORCE: "privileged"}),

@@ -10,7 +10,7 @@ from tests.support import graphs
 from tests.support.consumers import WITH_MEMORY_POOLS
 from tests.support.graphs import GPUMEM, LEDGER, UNKNOWN, Manifest, judge
 
-SCHEDULING, RESOURCE = "scheduling.k8s.io/v1", "resource.k8s.io/v1"
+SCHEDULING = "scheduling.k8s.io/v1"
 CONFIG = WITH_MEMORY_POOLS
 UNTIL = "is unknown until the update; write its value in the program, not another resource's output"
 OWN = "is the platform's own, which this program would change; remove it, or name it otherwise"
@@ -28,11 +28,6 @@ def limit_range(namespace: str, part: str, **resources: str) -> Manifest:
     return an_object("v1", "LimitRange", "x", namespace, spec={"limits": [{"type": "Container", part: resources}]})
 
 
-def device_class(name: str, expression: str = "", **spec: Any) -> Manifest:
-    selectors = [{"cel": {"expression": expression}}]
-    return an_object(RESOURCE, "DeviceClass", name, spec={"selectors": selectors, **spec})
-
-
 def local_queue(name: str, namespace: str, queue: str) -> Manifest:
     return graphs.kueue("LocalQueue", name, namespace, spec={"clusterQueue": queue})
 
@@ -44,27 +39,7 @@ def of_cpus(name: str) -> Manifest:
 
 
 GIVES = "to every container in {}, or asks it of them; remove it: quota and admission bound who has it"
-NODES = "and what is promised there goes by it; remove it"
 REFUSED: dict[str, tuple[Manifest, str]] = {
-    "what a node has": (
-        an_object("v1", "NodePatch", "gpu", status={"capacity": {GPUMEM: "999999"}}),
-        f"changes a node's status, {NODES}",
-    ),
-    "a node's pool": (
-        an_object(
-            "v1", "NodePatch", "gpu", metadata={"name": "gpu", "labels": {"nvidia.com/gpu.sharing-strategy": "none"}}
-        ),
-        f"changes a node's label nvidia.com/gpu.sharing-strategy, {NODES}",
-    ),
-    "a node's devices": (
-        an_object(RESOURCE, "ResourceSlice", "x", spec={"driver": "gpumem.viktorbarzin.me"}),
-        "shows devices of gpumem.viktorbarzin.me, which its agents show; remove it",
-    ),
-    "a taint of every device": (
-        an_object("resource.k8s.io/v1alpha3", "DeviceTaintRule", "x", spec={}),
-        "taints devices of every driver or of the GPUs', which ends who has a seat there; write "
-        "spec.deviceSelector.driver of another",
-    ),
     "the GPU's class": (priority("gpu-workload", 2_000_000), OWN),
     "a tenant's class": (priority("tier-2-gpu", 5), OWN),
     "a part of the GPU's class": (
@@ -96,29 +71,6 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         "gives memory to every container in agents, whose disposable pods go first because they ask for none; "
         "remove it",
     ),
-    "a runtime without a device": (
-        an_object("node.k8s.io/v1", "RuntimeClass", "nvidia", handler="runc"),
-        "handler runc shows no container its device, and pods with a budget run under nvidia; write nvidia, or name it "
-        "otherwise",
-    ),
-    "a class that gives devices for gpumem": (
-        device_class("x", extendedResourceName=GPUMEM),
-        f"extendedResourceName {GPUMEM} gives other devices for it; remove it: reconcile advertises it",
-    ),
-    "a class that gives GPUs for a resource": (
-        device_class("mine.example.com", "device.driver == 'gpu.nvidia.com'", extendedResourceName="example.com/gpu"),
-        "extendedResourceName example.com/gpu gives its devices to every pod that asks for it, and no budget counts "
-        "them; remove it, or list the class under admission.device_classes of the platform's stack if it gives no GPU",
-    ),
-    "a class that gives any device for a resource": (
-        device_class("mine.example.com", extendedResourceName="example.com/gpu"),
-        "extendedResourceName example.com/gpu gives its devices to every pod that asks for it",
-    ),
-    "a class that is listed as harmless": (
-        device_class("nic.example.com", "device.driver == 'gpu.nvidia.com'"),
-        "selects devices of gpu.nvidia.com, and admission.device_classes of the platform's stack lists it as giving no "
-        "GPU; select others, or take it off that list",
-    ),
     "a tenant's queue": (local_queue("team-a-gpu", "team-a", "gpu-cq"), OWN),
     "a queue to what is another tenant's": (
         local_queue("mine", "immich", "gpu-cq"),
@@ -147,22 +99,11 @@ ACCEPTED: dict[str, Manifest] = {
     "a class as high as the GPU's": priority("mine", 1_200_000),
     "a class above it that preempts nobody": priority("mine", 1_000_000_000, preemptionPolicy="Never"),
     "a class above it for the exempt": priority("longhorn-critical", 1_000_000_000),
-    "a node's other label": an_object(
-        "v1", "NodePatch", "gpu", metadata={"name": "gpu", "labels": {"example.com/rack": "3"}}
-    ),
-    "another driver's devices": an_object(RESOURCE, "ResourceSlice", "x", spec={"driver": "nic.example.com"}),
     "another quota of a tenant": quota("cpus", "immich", **{"requests.cpu": "10"}),
     "a quota of nobody's": quota(names.SEATS, "web", pods="5"),
     "cores for every container": limit_range("immich", "default", cpu="1", memory="1Gi"),
     "a GPU for every container of the exempt": limit_range("nvidia", "default", **{"nvidia.com/gpu": "1"}),
     "a victim's disk": limit_range("agents", "max", **{"ephemeral-storage": "1Gi"}),
-    "NVIDIA's runtime": an_object("node.k8s.io/v1", "RuntimeClass", "nvidia", handler="nvidia-cdi"),
-    "another runtime": an_object("node.k8s.io/v1", "RuntimeClass", "gvisor", handler=UNKNOWN),
-    "NVIDIA's class": device_class("gpu.nvidia.com", "device.driver == 'gpu.nvidia.com'"),
-    "a listed class for a resource": device_class(
-        "nic.example.com", "device.driver == 'nic.example.com'", extendedResourceName="example.com/nic"
-    ),
-    "another driver's class": device_class("nic.example.com", "device.driver == 'nic.example.com'"),
     "a second queue of the tenant's own": local_queue("nightly", "team-a", "gpu-cq"),
     "a queue of nobody's": local_queue("mine", "web", "elsewhere"),
     "another flavor": graphs.kueue("ResourceFlavor", "any-cpu", spec={}),

@@ -1,6 +1,8 @@
 """Tests values that are unknown in the preview. If a rule needs such a value, it reports a violation."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -9,7 +11,7 @@ from policy.unknown import Unknown, UnprovenError, is_unknown, unknowns
 from tenancy import names
 from tests.support import graphs
 from tests.support.consumers import FULL
-from tests.support.graphs import UNKNOWN, judge, platform, put
+from tests.support.graphs import UNKNOWN, judge, judged, platform, put
 
 POD = "spec.template.spec"
 UNTIL = "is unknown until the update; write its value in the program, not another resource's output"
@@ -49,15 +51,13 @@ def test_an_unknown_value_is_found_and_shown_without_a_look() -> None:
 # Each case has an object, the path of an unknown value, and the rules that must report it.
 UNKNOWNS = {
     "the ledger": ("ledger", f"data.{names.LEDGER_KEY}".replace(".json", ""), "ledger"),
-    "all containers": ("llama-swap", f"{POD}.containers", "counted images"),
-    "the pod": ("llama-swap", POD, "counted images priorities"),
+    "all containers": ("llama-swap", f"{POD}.containers", "counted"),
+    "the pod": ("llama-swap", POD, "counted priorities"),
     "a namespace": ("llama-swap", "metadata.namespace", "counted"),
     "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
     "a queue's groups": ("cluster queue", "spec.resourceGroups", "gpu-quota queue-coverage flavors"),
     "a queue behind a door": ("local queue", "spec.clusterQueue", "queue-coverage"),
-    "Kueue's configuration": ("kueue", "values.managerConfig", "queue-coverage"),
     "a stamp": ("stamp tts", "spec.mutations", "priorities"),
-    "a binding's role": (f"{names.WATCHDOG} RoleBinding", "roleRef", "rbac"),
 }
 
 
@@ -86,37 +86,49 @@ def test_who_names_what_has_an_unknown_name_is_told_of_which_object() -> None:
     assert line == f"queue-coverage: Job team-a/train: cannot be proven: LocalQueue local queue: metadata.name {UNTIL}"
 
 
-@pytest.mark.parametrize("path", ["values.env.0.name", "values.resources.limits"])
-def test_what_is_unknown_in_a_release_is_named(path: str) -> None:
-    release = {"apiVersion": "helm.sh/v3", "kind": "Release", "name": "x", "namespace": "web", "chart": "x"}
-    release["values"] = {"env": [{"name": UNKNOWN}]} if "env" in path else {"resources": {"limits": UNKNOWN}}
-    assert judge({"x": release}, {"ledger": FULL.to_data()}) == [
-        f"counted: Release x: cannot be proven: {path} {UNTIL}"
-    ]
+def told(manifest: graphs.Manifest) -> list[str]:
+    with redirect_stdout(io.StringIO()) as said:
+        assert judged({"x": manifest}, {"ledger": FULL.to_data()}) == []
+    return said.getvalue().splitlines()[1:]
 
 
-def test_the_namespace_of_a_workload_is_known() -> None:
-    web = an_object("apps/v1", "Deployment", "x", UNKNOWN, spec={"template": graphs.pod("1", "cpu")})
-    assert judge({"x": web}, {"ledger": FULL.to_data()}) == [
+def test_what_is_unknown_outside_of_the_tenants_namespaces_is_a_warning() -> None:
+    web = an_object("apps/v1", "Deployment", "x", "web", spec={"template": UNKNOWN})
+    assert told(web)[0] == (
+        f"gpu-tenancy: warning: counted: Deployment web/x: cannot be proven: spec.template {UNTIL}; only admission "
+        "judges its pods"
+    )
+    elsewhere = an_object("apps/v1", "Deployment", "x", UNKNOWN, spec={"template": graphs.pod("1", "cpu")})
+    assert f"Deployment x: cannot be proven: metadata.namespace {UNTIL}; only admission" in told(elsewhere)[0]
+
+
+def test_an_unknown_namespace_is_a_violation_for_who_asks_for_a_gpu() -> None:
+    found = an_object("apps/v1", "Deployment", "x", UNKNOWN, spec={"template": graphs.pod("1", names.GPU)})
+    assert judge({"x": found}, {"ledger": FULL.to_data()}) == [
         f"admission: Deployment x: cannot be proven: metadata.namespace {UNTIL}"
     ]
 
 
+@pytest.mark.parametrize(("namespace", "refused"), [("immich", True), ("web", False)])
+def test_what_is_unknown_of_a_kind_that_runs_pods_is_a_violation_for_a_tenant(namespace: str, refused: bool) -> None:
+    found = an_object("ray.io/v1", "RayCluster", "x", namespace, spec={"headGroupSpec": {"template": UNKNOWN}})
+    assert bool(judge({"x": found}, {"ledger": FULL.to_data()})) is refused
+
+
 @pytest.mark.parametrize("api_version", ["yaml/v2", "helm.sh/v4", "kustomize/v2"])
-def test_objects_that_are_not_rendered_yet_may_hide_a_budget(api_version: str) -> None:
+def test_objects_that_are_not_rendered_yet_get_a_warning(api_version: str) -> None:
     kind = {"yaml/v2": "ConfigGroup", "helm.sh/v4": "Chart", "kustomize/v2": "Directory"}[api_version]
     component = {"apiVersion": api_version, "kind": kind, "resources": UNKNOWN}
-    assert judge({"component": component}) == [
-        f"counted: {kind} component: cannot be proven: the objects it declares are not in the graph while its input "
-        f"{UNTIL}"
+    hidden = f"gpu-tenancy: warning: {kind} x: its objects are not in the graph while {{}} {UNTIL}; only admission"
+    assert told(component) == [f"{hidden.format('its input')} judges their pods"]
+    assert told({**component, "resources": [], "values": {"a": [UNKNOWN]}}) == [
+        f"{hidden.format('values.a.0')} judges their pods"
     ]
-    assert judge({"component": {**component, "resources": [], "values": {"a": [UNKNOWN]}}}) == [
-        f"counted: {kind} component: cannot be proven: the objects it declares are not in the graph while values.a.0 "
-        f"{UNTIL}"
-    ]
-    assert judge({"component": {**component, "resources": []}}) == []
+    assert told({**component, "resources": []}) == []
 
 
-def test_an_unknown_list_may_hide_a_workload() -> None:
-    listed = {"apiVersion": "apps/v1", "kind": "DeploymentList", "items": UNKNOWN}
-    assert judge({"list": listed}) == [f"counted: DeploymentList list: cannot be proven: items {UNTIL}"]
+def test_an_unknown_list_gets_a_warning() -> None:
+    assert (
+        "its objects are not in the graph while items"
+        in told({"apiVersion": "apps/v1", "kind": "DeploymentList", "items": UNKNOWN})[0]
+    )

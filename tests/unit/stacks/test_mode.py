@@ -97,14 +97,6 @@ def test_the_policy_pack_accepts_a_stack_that_observes_and_still_judges_its_sums
     assert "t4" in reported
 
 
-@pytest.mark.parametrize("policy", sorted(OF_PROD))
-def test_the_policy_pack_refuses_a_guard_that_only_warns(policy: str) -> None:
-    program = declared(changed())
-    (name,) = (n for n, o in program.items() if o["kind"].endswith("PolicyBinding") and o["metadata"]["name"] == policy)
-    program[name] = {**program[name], "spec": {**program[name]["spec"], "validationActions": ["Warn", "Audit"]}}
-    assert any(line.endswith("so that nothing is refused; write Deny") for line in judge(program))
-
-
 def test_the_policy_pack_refuses_caps_that_nothing_would_set() -> None:
     capped = put("pools t4 enforce", "driver")
     (reported,) = judge(declared(changed(capped)))

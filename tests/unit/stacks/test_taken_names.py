@@ -2,7 +2,6 @@
 
 import pytest
 
-from stacks import settings
 from tenancy.names import Names
 from tests.support.prod import put, raw, refusal
 
@@ -37,8 +36,6 @@ TAKEN: list[tuple[str, object, str]] = [
     (PRIORITIES, ["a", "gpu-workload"], ".1: is that of admission.gpu_priority; remove it"),
     (PRIORITIES, ["tier-2-gpu"], ".0: is that of admission.tenant_priorities.tts; remove it"),
     (PRIORITIES, ["homelab-disposable"], ".0: is that of memory_pools.node-4.disposable.agent-microvm.priority"),
-    ("admission trusted_groups", ["sre", "team-a"], ".1: has a role in tenants.team-a, and no tenant is trusted"),
-    ("admission trusted_groups", ["system:authenticated"], ".0: must be a group of your identity provider"),
     (GROUPS, {"system:authenticated": "edit"}, ".system:authenticated: the name must be a group of your"),
     (GROUPS, {"system:serviceaccounts": "view"}, ".system:serviceaccounts: the name must be a group of your"),
     ("on_demand night", {**TTS, "deployment": "tts"}, ": is the same workload as on_demand.tts; remove one"),
@@ -57,20 +54,10 @@ def test_a_name_that_is_taken_is_refused(path: str, value: object, line: str) ->
 
 
 @pytest.mark.parametrize("tenant", ["frigate", "tts", "signoz", "team-a"])
-def test_no_tenant_is_exempt_or_trusted(tenant: str) -> None:
-    for field, why in (("exempt_namespaces", "exempt from"), ("trusted_namespaces", "trusted by")):
-        assert refusal(put(f"admission {field}", ["monitoring", tenant])) == [
-            f"gpu-tenancy:tenants.{tenant}: this namespace is {why} admission; give the tenant one of its own"
-        ]
-
-
-def test_the_trusted_are_on_the_ledger() -> None:
-    config = raw()
-    put("admission trusted_namespaces", ["monitoring", "argocd", "monitoring"])(config)
-    put("admission trusted_groups", ["sre"])(config)
-    ledger = settings.parse(config).ledger()
-    assert ledger.trusted_namespaces == ("argocd", "monitoring")
-    assert ledger.trusted_groups == ("sre",)
+def test_no_tenant_is_exempt(tenant: str) -> None:
+    assert refusal(put("admission exempt_namespaces", ["monitoring", tenant])) == [
+        f"gpu-tenancy:tenants.{tenant}: this namespace is exempt from admission; give the tenant one of its own"
+    ]
 
 
 def test_a_domain_leaves_room_for_the_driver_of_its_devices() -> None:
