@@ -118,9 +118,9 @@ class Evidence:
     schedulers: tuple[WholePod, ...] | None = None
     gaps: tuple[str, ...] = ()
 
-    def newest(self, *reasons: str) -> SeenEvent | None:
-        """Returns the newest Event with one of these reasons, or None."""
-        return next((each for each in self.events if each.reason in reasons), None)
+    def newest(self, *reasons: str, uid: str | None = None) -> SeenEvent | None:
+        """Returns the newest Event with one of these reasons, or None. With `uid`, it is about this object."""
+        return next((each for each in self.events if each.reason in reasons and uid in (None, each.uid)), None)
 
 
 def target_of(text: str, namespace: str) -> Workload:
@@ -136,7 +136,8 @@ def target_of(text: str, namespace: str) -> Workload:
 
 
 def gather(source: Source, cluster: ClusterSnapshot, target: Workload, system: str) -> Evidence:
-    """Reads the facts about the target. Raises ApiError. Raises TargetError if the workload does not exist."""
+    """Reads the facts about the target. Raises ApiError. Raises TargetError for a workload that does not exist, and for
+    a pod that is gone without an Event."""
     gaps: list[str] = []
     base = f"/namespaces/{target.namespace}"
     with ThreadPoolExecutor(8) as threads:
@@ -153,12 +154,18 @@ def gather(source: Source, cluster: ClusterSnapshot, target: Workload, system: s
         uids = {pod.uid for pod in pods} | makers
         owners = {workload["metadata"]["uid"], *(pod.uid for pod in pods)} if workload else set()
         queued = _queued(source, cluster, target, owners, gaps) if is_queued(target, pods) else None
+        told = [each for each in seen if each.uid in uids or (workload is None and _is_about(each, target))]
+        if workload is None and not told:
+            raise TargetError(
+                f"there is no {target}, and no Event about it: check its name, or name its workload, such as "
+                "deployment/NAME"
+            )
         return Evidence(
             cluster=cluster,
             target=target,
             workload=workload,
             pods=pods,
-            events=tuple(each for each in seen if each.uid in uids or _is_about(each, target)),
+            events=tuple(told),
             queued=queued,
             acts=tuple(sorted((each for act in acts for each in act.result()), key=_moment, reverse=True)),
             schedulers=placing.result(),
@@ -253,7 +260,7 @@ def seen_event(event: Object) -> SeenEvent:
 
 
 def _is_about(event: SeenEvent, target: Workload) -> bool:
-    """Returns True if the Event is about the target. The pod or workload of an Event can be gone."""
+    """Returns True if the Event is about an object with the target's name. It may be about a predecessor."""
     return event.about == f"{target.kind}/{target.name}"
 
 

@@ -3,6 +3,7 @@
 The module uses the cache of the extender. Pure.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _OF_KUBERNETES = "node.kubernetes.io/"
 _CORDON = f"{_OF_KUBERNETES}unschedulable"
 _NOT_READY = (f"{_OF_KUBERNETES}not-ready", f"{_OF_KUBERNETES}unreachable")
 _MIG = "nvidia.com/mig-"
+_NOT_FOUND = re.compile(r'"[^"]+" not found')
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,43 @@ def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, na
     labels = map_at(cluster.nodes[name], "metadata", "labels")
     if lacking := [f"{k}={v}" for k, v in map_at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
         yield "selector", f"has not the label {', '.join(lacking)}"
+    required = map_at(pod.spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = maps_at(required, "nodeSelectorTerms")
+    if terms and not any(_selects(term, labels, name) for term in terms):
+        yield "selector", "is ruled out by the pod's node affinity"
     yield from _obstacles(cluster, name, lambda taint: tolerates(pod.spec, taint))
     advertised, free = advertised_mib(cluster, name), advertised_mib(cluster, name) - held_mib(cluster, name)
     if request.total_mib > advertised:
         yield "too-large", f"advertises {advertised} MiB in all, not {request.total_mib}"
     if request.total_mib > free:
         yield "node-sum", f"{free} of its {advertised} MiB are free, not {request.total_mib}"
+
+
+def _selects(term: Object, labels: Mapping[str, str], name: str) -> bool:
+    """Source: nodeSelectorTerm in k8s.io/component-helpers scheduling/corev1/nodeaffinity. An empty term selects no
+    node."""
+    fields = maps_at(term, "matchFields")
+    expressions = [(each, labels) for each in maps_at(term, "matchExpressions")]
+    expressions += [(each, {"metadata.name": name}) for each in fields]
+    return bool(expressions) and all(_holds(each, of) for each, of in expressions)
+
+
+def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(str(expression.get("key"))), expression.get("values") or []
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    try:
+        number, limit = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return number > limit if expression.get("operator") == "Gt" else number < limit
 
 
 def _obstacles(cluster: ClusterSnapshot, name: str, tolerated: Callable[[Object], bool]) -> Iterator[tuple[str, str]]:
@@ -186,20 +219,45 @@ def _by_device(seated: bool, name: str, fits: FilterAnswer) -> tuple[str, str]:
     return "held" if seated else "measured", text + over
 
 
-def reason_in_message(message: str, gpumem: str) -> str | None:
-    """Returns the reason in kube-scheduler's message, for users without the right to read other pods.
+def unjudged(message: str, gpumem: str) -> tuple[str, ...]:
+    """Returns the reasons in kube-scheduler's message that `verdicts` does not judge.
 
-    For an unknown message, returns None.
+    A reason that begins with a number is about so many nodes. Any other reason is about the pod itself.
     """
-    ways: Sequence[tuple[str, bool]] = (
-        ("held", "the seat is held back" in message),
-        ("measured", REFUSED_AS_MEASURED in message),
-        ("device", "MiB free" in message),
-        ("node-sum", f"Insufficient {gpumem}" in message),
-        ("too-large", "MiB to share" in message),
-        ("resources", "Insufficient " in message.replace(f"Insufficient {gpumem}", "")),
-        ("cordoned", "were unschedulable" in message),
-        ("taint", "untolerated taint" in message),
-        ("selector", "didn't match" in message),
+    head = message.partition(" preemption: ")[0]
+    _, listed, reasons = head.partition(" nodes are available: ")
+    parts = re.split(r"(?:^|, )(?=\d+ )", reasons.rstrip(".")) if listed else [head]
+    return tuple(part for part in parts if part and not any(text in part for text, _ in _known(gpumem)))
+
+
+def _known(gpumem: str) -> Sequence[tuple[str, str]]:
+    """Returns the texts in kube-scheduler's messages that `verdicts` judges, with their reasons, the nearest first."""
+    return (
+        ("the seat is held back", "held"),
+        (REFUSED_AS_MEASURED, "measured"),
+        ("MiB free", "device"),
+        (f"Insufficient {gpumem}", "node-sum"),
+        ("MiB to share", "too-large"),
+        ("were unschedulable", "cordoned"),
+        ("untolerated taint", "taint"),
+        ("didn't match Pod's node affinity/selector", "selector"),
     )
-    return next((reason for reason, found in ways if found), None)
+
+
+def reason_of(unjudged: Sequence[str]) -> str:
+    """Returns the reason of a pod that kube-scheduler refuses for reasons that `verdicts` does not judge."""
+    if all("Insufficient " in each for each in unjudged):
+        return "resources"
+    return "missing" if any(_NOT_FOUND.search(each) for each in unjudged) else "refused"
+
+
+def reason_in_message(message: str, gpumem: str) -> str:
+    """Returns the reason in kube-scheduler's message.
+
+    It serves for pods that `verdicts` does not judge, and for users without the right to read other pods.
+    """
+    known = [reason for text, reason in _known(gpumem) if text in message]
+    others = unjudged(message, gpumem)
+    if known and (known[0] in ("held", "measured", "device") or not others):
+        return known[0]
+    return reason_of(others)

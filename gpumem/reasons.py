@@ -43,6 +43,16 @@ REASONS: dict[str, Reason] = {
         "the pod's controller tries again, at intervals that grow to 16 minutes at most",
         "end another pod of the tenant, lower the pod's request, or raise the tenant's seats in the stack file",
     ),
+    "namespace-quota": Reason(
+        "the pods of the namespace have used up a ResourceQuota that is not of this stack",
+        "the pod's controller tries again, at intervals that grow to 16 minutes at most",
+        "end another pod of the namespace, lower the pod's request, or raise the ResourceQuota that the message names",
+    ),
+    "missing": Reason(
+        "an object that the pod names does not exist",
+        "the pod's controller or kube-scheduler tries again; the pod starts once the object exists",
+        "create the object that the message names",
+    ),
     "admission": Reason(
         "an admission policy denied the pod",
         "the pod's controller retries, and admission denies each new pod until the pod template changes",
@@ -106,7 +116,7 @@ REASONS: dict[str, Reason] = {
         "find the component that set the gate",
     ),
     "scheduler": Reason(
-        "the pod's scheduler does not run",
+        "the pod's scheduler does not run, or does not try the pod",
         "the pod is placed within seconds once a scheduler's pod is ready and is the leader",
         "see docs/operations.md, GpuSchedulerDown",
     ),
@@ -117,8 +127,8 @@ REASONS: dict[str, Reason] = {
     ),
     "untried": Reason(
         "the scheduler has not tried to place the pod yet, or will try again because the pod fits now",
-        "the pod is placed within seconds",
-        "nothing",
+        "kube-scheduler tries the pod within 5 minutes",
+        "wait",
     ),
     "held": Reason(
         "the scheduler delays the pod, because other pods use the memory of its seat",
@@ -147,9 +157,14 @@ REASONS: dict[str, Reason] = {
         "lower the pod's request, or use devices of another pool",
     ),
     "resources": Reason(
-        "a node has enough GPU memory, but lacks another resource",
-        "the pod is placed as soon as the node has enough of this resource",
-        "lower the pod's request for this resource",
+        "no node has enough of a resource that the pod requests",
+        "the pod is placed as soon as a node has enough of this resource",
+        "lower the pod's request for this resource, or end a pod that holds it",
+    ),
+    "refused": Reason(
+        "kube-scheduler places the pod on no node, for a reason that this command does not judge",
+        "kube-scheduler tries again, and refuses the pod until the reason is gone",
+        "remove the cause that kube-scheduler names",
     ),
     "capacity": Reason(
         "no node advertises gpumem",
@@ -195,7 +210,13 @@ REASONS: dict[str, Reason] = {
     "config": Reason(
         "the pod's container cannot be created",
         "the kubelet tries again",
-        "create the object that the kubelet's message names, for instance a Secret",
+        "correct what the message names, for instance create the missing Secret",
+    ),
+    "device-error": Reason(
+        "the container runtime cannot give the container its GPU",
+        "the kubelet tries again, with the same device",
+        "if kubectl gpumem who lists the device as healthy, restart NVIDIA's device plugin; else delete the pod, so "
+        "that a new one gets another device",
     ),
     "device-lost": Reason(
         "the pod's device is no longer on the node",
@@ -204,8 +225,8 @@ REASONS: dict[str, Reason] = {
     ),
     "starting": Reason(
         "the pod's node is starting the pod",
-        "the pod runs within seconds, or its Events have the reason",
-        "nothing",
+        "the pod runs once its images are pulled and its volumes are mounted",
+        "wait; if it takes long, see kubectl describe pod",
     ),
     "terminating": Reason(
         "the pod is ending",
@@ -223,13 +244,18 @@ REASONS: dict[str, Reason] = {
         "the pod's controller creates a new pod at once",
         "see the reason; after a preemption, give the pod a higher priority",
     ),
+    "rejected": Reason(
+        "the node's kubelet rejected the pod, so no container of it ran",
+        "the pod stays as it is; its controller, if it has one, creates a new pod",
+        "delete the pod; if it has no controller, create it again",
+    ),
     "failed": Reason(
         "the pod failed",
         "the pod's controller may create a new pod",
         "see kubectl logs",
     ),
     "gone": Reason(
-        "the pod and its Events are gone, or never existed",
+        "the pod is gone",
         "nothing",
         "name the pod's workload: kubectl gpumem why deployment/NAME",
     ),

@@ -8,7 +8,7 @@ from agents.kube.client import Object
 from agents.kube.fields import FieldError
 from gpumem.cluster import age
 from gpumem.evidence import CUSTOM_KINDS, Evidence, PendingWorkload, SeenEvent, is_gated, is_pending
-from gpumem.nodes import reason_in_message, verdicts
+from gpumem.nodes import reason_in_message, reason_of, unjudged, verdicts
 from gpumem.pods import WholePod
 from gpumem.reasons import FINE, REASONS
 from tenancy import names, policy_names
@@ -18,6 +18,10 @@ _DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*
 _NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_NEVER_RAN = ("StartError", "ContainerCannotRun")  # the reasons of containers that ended before they had a log
+_OF_THE_DEVICE = re.compile(r"nvidia-container|NVIDIA_VISIBLE_DEVICES|CDI device|unknown device", re.IGNORECASE)
+_REJECTED = re.compile(r"Pod was rejected|^(UnexpectedAdmissionError|OutOf\S+|NodeAffinity|TopologyAffinityError)$")
+_UNTRIED_SECONDS = 60  # A scheduler that runs has tried a pod that is older than this.
 _GATE_EVENTS = (
     names.EVENT_GATE_WAITS,
     names.EVENT_GATE_LEFT_ALONE,
@@ -151,7 +155,8 @@ def _gone(evidence: Evidence) -> _Found:
     evicted = evidence.newest("Preempted", "Evicted", "TaintManagerEviction", "EvictionByEvictionAPI")
     if evicted:
         return _Found("evicted", f"{evicted.reason}: {evicted.note}")
-    return _Found("gone", "it is not there")
+    last = evidence.events[0]
+    return _Found("gone", f"{last.reason}: {last.note}")
 
 
 def _closed(evidence: Evidence) -> _Found:
@@ -178,12 +183,14 @@ def _missing(evidence: Evidence) -> _Found | None:
     newest = max((pod.created for pod in evidence.pods), default=None)
     if newest and failed.at and newest > failed.at:
         return None
-    return _refused(failed.note)
+    return _refused(failed.note, evidence.cluster.ledger.names.gpumem)
 
 
-def _refused(note: str) -> _Found:
+def _refused(note: str, gpumem: str) -> _Found:
     if "exceeded quota" in note:
-        return _Found("quota", note[note.index("exceeded quota") :])
+        exceeded = note[note.index("exceeded quota") :]
+        gpus = (gpumem, names.GPU)
+        return _Found("quota" if any(each in exceeded for each in gpus) else "namespace-quota", exceeded)
     denied = _DENIED.search(note)
     if denied:
         policy, message = denied[1], denied[2].strip()
@@ -191,6 +198,8 @@ def _refused(note: str) -> _Found:
         return _Found("class" if of_class else "admission", f"{policy}: {message}")
     if _NO_CLASS.search(note):
         return _Found("class", note)
+    if "error looking up service account" in note:
+        return _Found("missing", note)
     return _Found("admission", note) if "forbidden" in note or "denied" in note else _Found("uncreated", note)
 
 
@@ -276,7 +285,7 @@ def _admitted(queued: PendingWorkload) -> _Found:
 def _pod(pod: WholePod, evidence: Evidence) -> _Found:
     # A terminating pod comes first, because the exit codes of its containers do not show the reason.
     if pod.terminating:
-        recycled = evidence.newest(names.EVENT_RECYCLED)
+        recycled = evidence.newest(names.EVENT_RECYCLED, uid=pod.uid)
         return _Found("terminating", _ends(pod), (recycled.note,) if recycled else ())
     if pod.status.get("phase") == "Succeeded":
         return _Found("completed", "its containers ended with status 0")
@@ -298,24 +307,30 @@ def _ended(pod: WholePod) -> _Found:
         return _Found("evicted", f"{disrupted.get('reason')}: {disrupted.get('message')}")
     if pod.status.get("reason") == "Evicted":
         return _Found("evicted", str(pod.status.get("message")))
+    told = [str(pod.status.get(field) or "") for field in ("reason", "message")]
+    if any(map(_REJECTED.search, told)):
+        return _Found("rejected", ": ".join(filter(None, told)))
     return _Found("failed", str(pod.status.get("message") or pod.status.get("reason") or "a container failed"))
 
 
 def _on_node(pod: WholePod, evidence: Evidence) -> _Found:
-    lost = evidence.newest(names.EVENT_DEVICE_LOST)
+    lost = evidence.newest(names.EVENT_DEVICE_LOST, uid=pod.uid)
     if lost:
         return _Found("device-lost", lost.note)
     stuck = next(_stuck(pod), None)
     if stuck:
         return stuck
-    node = evidence.cluster.nodes.get(pod.node or "")
-    if node is not None and _conditions(node).get("Ready") is None:
-        return _Found("not-ready", f"it is on {pod.node}, which is not ready")
+    node = evidence.cluster.nodes.get(pod.node or "", {})
+    if "Ready" not in _conditions(node):
+        state = "not ready" if node else "no node of the cluster any more"
+        return _Found("not-ready", f"it is on {pod.node}, which is {state}")
     if pod.running:
-        crowded = evidence.newest(names.EVENT_SEAT_OVERCROWDED)
+        crowded = evidence.newest(names.EVENT_SEAT_OVERCROWDED, uid=pod.uid)
         return _Found("runs", f"on {pod.node}{_devices(pod, evidence)}", (crowded.note,) if crowded else ())
-    failing = evidence.newest("FailedMount", "FailedCreatePodSandBox", "FailedAttachVolume")
-    return _Found("starting", f"on {pod.node}{_devices(pod, evidence)}", (failing.note,) if failing else ())
+    failing = evidence.newest("FailedMount", "FailedCreatePodSandBox", "FailedAttachVolume", uid=pod.uid)
+    if failing:
+        return _Found("device-error" if _OF_THE_DEVICE.search(failing.note) else "config", failing.note)
+    return _Found("starting", f"on {pod.node}{_devices(pod, evidence)}")
 
 
 def _stuck(pod: WholePod) -> Iterator[_Found]:
@@ -325,6 +340,10 @@ def _stuck(pod: WholePod) -> Iterator[_Found]:
     """
     for status in _containers(pod):
         ended = map_at(status, "state", "terminated")
+        last = ended or map_at(status, "lastState", "terminated")
+        if last.get("reason") in _NEVER_RAN:
+            message = f"container {status.get('name')}: {last['reason']}: {last.get('message')}"
+            yield _Found("device-error" if _OF_THE_DEVICE.search(message) else "config", message)
         if ended.get("exitCode") and pod.spec.get("restartPolicy") != "Never":
             yield _Found("crash", f"container {status.get('name')}: {_end(status, ended)}")
         waiting = map_at(status, "state", "waiting")
@@ -332,7 +351,7 @@ def _stuck(pod: WholePod) -> Iterator[_Found]:
         if reason in _IMAGE:
             yield _Found("image", text)
         elif reason in _CONFIG:
-            yield _Found("config", text)
+            yield _Found("device-error" if _OF_THE_DEVICE.search(text) else "config", text)
         elif reason == "CrashLoopBackOff":
             yield _Found("crash", f"{text}; {_end(status, map_at(status, 'lastState', 'terminated'))}")
 
@@ -354,11 +373,24 @@ def _waits(pod: WholePod, evidence: Evidence) -> _Found:
         request = pod.memory_request(evidence.cluster.ledger.names)
     except FieldError as error:
         return _Found("too-large", str(error))
-    if request is None or not evidence.cluster.whole:
-        found = reason_in_message(message, evidence.cluster.ledger.names.gpumem)
-        waited = _Found("untried", f"it was made {_age(pod, evidence)} ago")
-        return _Found(found or "resources", message, tuple(_events_about(pod, evidence))) if message else waited
-    return _by_nodes(pod, evidence, message)
+    if request is not None and evidence.cluster.whole:
+        return _by_nodes(pod, evidence, message)
+    return _by_message(pod, evidence, message)
+
+
+def _by_message(pod: WholePod, evidence: Evidence, message: str) -> _Found:
+    more = tuple(_events_about(pod, evidence))
+    if message:
+        return _Found(reason_in_message(message, evidence.cluster.ledger.names.gpumem), message, more)
+    return _untried(pod, evidence, f"it was made {_age(pod, evidence)} ago", more)
+
+
+def _untried(pod: WholePod, evidence: Evidence, text: str, more: tuple[str, ...]) -> _Found:
+    """Returns the answer for a pod that no scheduler has tried."""
+    if (evidence.cluster.now - pod.created).total_seconds() <= _UNTRIED_SECONDS:
+        return _Found("untried", text, more)
+    by = pod.spec.get("schedulerName") or "its scheduler"
+    return _Found("scheduler", f"{by} has not tried to place it since it was made, {_age(pod, evidence)} ago", more)
 
 
 def _by_nodes(pod: WholePod, evidence: Evidence, message: str) -> _Found:
@@ -370,9 +402,14 @@ def _by_nodes(pod: WholePod, evidence: Evidence, message: str) -> _Found:
     nearest = judged[0]
     total = f"asks for {request.total_mib} MiB" if request else ""
     asked = f"{total} on {request.count} devices" if request and request.count > 1 else total
-    if nearest.reason == "untried" and reason_in_message(message, evidence.cluster.ledger.names.gpumem) == "resources":
-        return _Found("resources", f"{asked}; {message}", more)
-    return _Found(nearest.reason, f"{asked}; {nearest.node} {_verb(nearest.text)}", more)
+    others = unjudged(message, evidence.cluster.ledger.names.gpumem)
+    of_the_pod = any(not each[0].isdigit() for each in others)
+    if others and (nearest.reason == "untried" or of_the_pod):
+        return _Found(reason_of(others), f"{asked}; kube-scheduler: {message}", more)
+    text = f"{asked}; {nearest.node} {_verb(nearest.text)}"
+    if nearest.reason == "untried" and not message:
+        return _untried(pod, evidence, text, more)
+    return _Found(nearest.reason, text, more)
 
 
 def _events_about(pod: WholePod, evidence: Evidence) -> Iterator[str]:

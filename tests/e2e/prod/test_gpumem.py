@@ -110,9 +110,7 @@ def admins(name: str, mib: str = "100", cpu: str = "10m", **spec: Any) -> dict[s
 
 def started(name: str, code: str, restart: str = "Never", **fields: Any) -> dict[str, Any]:
     main = {"name": "main", "image": agent_image(), "command": ["python", "-ISc", code], **fields}
-    volumes = [{"name": each["name"], "configMap": {"name": "not-there"}} for each in fields.get("volumeMounts", ())]
     spec = {"nodeName": control_plane.NODE, "restartPolicy": restart, "terminationGracePeriodSeconds": 0}
-    spec["volumes"] = volumes
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {**spec, "containers": [main]}}
 
 
@@ -130,7 +128,7 @@ def paused(name: str) -> dict[str, Any]:
 
 BARE = {"nodeSelector": SHARED, "containers": [container({"nvidia.com/gpu": "1"})]}
 NO_SECRET = {"envFrom": [{"secretRef": {"name": "not-there"}}]}
-MOUNTED = {"volumeMounts": [{"name": "settings", "mountPath": "/settings"}]}
+NO_CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "not-there"}}]}
 # Maps each reason of `kubectl gpumem why` to an object with this reason.
 MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "runs": (pods("kube-system"), admins("fills", "500", "8")),
@@ -141,8 +139,7 @@ MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "resources": (pods("kube-system"), admins("busy", cpu="10k")),
     "image": (pods("kube-system"), started("no-image", "", image="localhost/no:1", imagePullPolicy="Never")),
     "config": (pods("kube-system"), started("no-secret", "", **NO_SECRET)),
-    "starting": (pods("kube-system"), started("no-volume", "", **MOUNTED)),
-    "untried": (pods("kube-system"), admins("unseen", schedulerName="nobodys")),
+    "missing": (pods("kube-system"), admins("no-claim", **NO_CLAIM)),
     "crash": (pods("kube-system"), started("crashes", "raise SystemExit(3)", "Always")),
     "failed": (pods("kube-system"), started("fails", "raise SystemExit(3)")),
     "completed": (pods("kube-system"), started("ends", "")),
@@ -151,6 +148,7 @@ MADE: dict[str, tuple[str, dict[str, Any]]] = {
     "class": (DEPLOYMENTS.format("immich"), of_immich("outranks", priorityClassName="not-there")),
     "admission": (DEPLOYMENTS.format("immich"), of_immich("bare", **BARE)),
     "unqueued": (jobs("default"), suspended("by-hand")),
+    "scheduler": (pods("kube-system"), admins("unseen", schedulerName="nobodys")),
 }
 TARGETS = {"pods": "", "deployments": "deployment/", "jobs": "job/"}
 
@@ -214,7 +212,7 @@ def test_a_job_that_is_preempted_or_deactivated_is_reported(used: Rollout) -> No
 
 
 def test_missing_and_terminating_objects_are_reported(used: Rollout) -> None:
-    assert reasons(used, "never-was", "immich") == ["gone"]
+    assert plugin.gpumem(used.cluster.kubeconfig, "why", "never-was", "-n", "immich").returncode == 1
     place, kept = pods("kube-system"), admins("kept")
     kept["metadata"]["finalizers"] = ["example.com/keeps"]
     used.create(place, kept)
