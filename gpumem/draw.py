@@ -149,7 +149,9 @@ def pod_row(pod: Holder) -> tuple[str, ...]:
 
 def pool_facts(pool: PoolRow) -> Iterator[Fact]:
     promised = f"{pool.promised_mib} of {pool.advertised_mib} MiB promised"
-    yield Fact(f"{promised}, {pool.unpromised_mib} to promise", pool.unpromised_mib < 0)
+    over = f", {-pool.unpromised_mib} too much" if pool.unpromised_mib < 0 else ""
+    new = "" if over or pool.largest_new_mib is None else f"; a new seat may have {pool.largest_new_mib}"
+    yield Fact(f"{promised}{over}{new}", bool(over))
     if pool.room_mib is None:
         yield Fact("what is free is not known")
     else:

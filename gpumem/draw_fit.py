@@ -51,10 +51,12 @@ def _pool(pool: FitPool, new: str, paper: Paper) -> Iterator[str]:
         yield from _part("to promise it", pool.promises, paper, new)
     if pool.devices is not None:
         yield from _part("on the devices, as they are held now", pool.devices, paper)
+    stuck = pool.promises is not None and pool.promises.changes is None
+    if stuck and pool.nodes is None:
+        yield "  fit knows no number of nodes of this pool with which they fit"
     if pool.nodes is not None and not pool.fits:
-        floor = f" and floor_mib to {pool.floor_mib}" if pool.floor_mib is not None else ""
         yield from paper.wrapped(
-            f"{_missing(pool)}: raise pools.{pool.pool}.nodes to {pool.nodes}{floor}, and add the nodes"
+            f"{_missing(pool)}: raise pools.{pool.pool}.nodes to {pool.nodes}, and add the nodes"
             if pool.promises is None or not pool.promises.fits
             else f"or, with nobody touched: add a node to pools.{pool.pool}",
             "  ",
@@ -76,6 +78,11 @@ def _part(title: str, part: FitPart, paper: Paper, new: str = "") -> Iterator[st
         return
     if part.changes is None:
         none = "no change makes room" if part.proven else "fit does not know a change that makes room"
+        if part.touched:
+            yield from paper.wrapped(
+                f"{title}: no sensible change, because {part.touched} workloads would change", "  "
+            )
+            return
         kept = "each seat keeps what it uses, or half of its budget"
         yield from paper.wrapped(f"{title}: {none}, where {kept}", "  ")
         return

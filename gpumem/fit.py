@@ -5,7 +5,7 @@ Judges the ledger's promises and the pods on the devices separately. Pure.
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpumem.cluster import ClusterSnapshot
 from gpumem.rows import DeviceRow, Holder, NodeRow
@@ -13,8 +13,10 @@ from gpumem.who import Filter, UnknownNameError, who
 from tenancy.fit.layout import Budget, DeviceRoom, PlacedPod
 from tenancy.fit.lower import lower_budgets, nodes_needed, obstacle
 from tenancy.fit.rearrange import rearrange
-from tenancy.fit.smallest_change import WORK, Change, SmallestChange, Wanted, least_mib
+from tenancy.fit.smallest_change import GRID_MIB, WORK, Change, SmallestChange, Wanted, least_mib
 from tenancy.ledger import Ledger, Pool, Seat, Tenant
+
+_MOST_TOUCHED = 2  # Nobody changes more workloads at once in order to place one more.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,8 @@ class FitPart:
     """The result of a search: among the ledger's promises, or among the pods on the devices.
 
     `fits` is true if the new pods fit without a change. `changes` has the smallest known changes after which the new
-    pods fit, or null if the search found none. `touched` is the number of changed workloads. `mib` is the sum of MiB by
+    pods fit, or null if the search found none, or only of more than two workloads. `touched` is the number of changed
+    workloads. `mib` is the sum of MiB by
     which promises are lowered. If `proven` is false, the search ended early: a smaller change can exist, or any change
     if `changes` is null. At least `least_touched` workloads must change. `places` has the devices of each new pod.
     """
@@ -55,8 +58,7 @@ class FitPool:
     `taken` is the reason why the new pods need a new promise: pods take this seat, or the tenant's quota has too little
     left. Otherwise, `taken` is "". `missing` is the number of devices that `nodes` adds to the pool.
     Without a cluster, and if the devices of a node are not known, `devices` is null. If the pool had `nodes` nodes, the
-    pods would fit without other changes. If `floor_mib` is not null, the pool's floor must also be lowered to
-    `floor_mib`.
+    pods would fit without other changes.
     """
 
     pool: str
@@ -67,7 +69,6 @@ class FitPool:
     devices: FitPart | None
     missing: int | None
     nodes: int | None
-    floor_mib: int | None
 
     @property
     def fits(self) -> bool:
@@ -162,13 +163,12 @@ def _pool(
         never=never,
         seat=seat.name if seat else None,
         taken=taken,
-        promises=None if never or seat else _part(lower_budgets(ledger, pool, wanted, least, work), used),
+        promises=None if never or seat else _part(_promised(ledger, pool, wanted, least, work), used),
         devices=None
         if never or rows is None
         else _part(_on_devices(ledger, gates, rows, closed, wanted, least=least, work=work), used),
-        missing=(nodes.nodes - pool.nodes) * pool.device_count if nodes else None,
-        nodes=nodes.nodes if nodes else None,
-        floor_mib=nodes.floor_mib if nodes else None,
+        missing=(nodes - pool.nodes) * pool.device_count if nodes else None,
+        nodes=nodes,
     )
 
 
@@ -227,10 +227,22 @@ def _used(rows: Sequence[NodeRow]) -> dict[str, int]:
     return {seat: max(mib or 0 for mib in all_of) for seat, all_of in used.items() if None not in all_of}
 
 
+def _promised(ledger: Ledger, pool: Pool, wanted: Wanted, least: Mapping[str, int], work: int) -> SmallestChange:
+    """Returns the smallest change of promises, with rounded budgets if all promises fit with them too."""
+    found = lower_budgets(ledger, pool, wanted, least, work)
+    rounded = [
+        replace(each, to_mib=max((each.to_mib or 0) // GRID_MIB * GRID_MIB, least[each.workload]))
+        for each in found.changes or ()
+    ]
+    lowered = ledger.with_budgets({each.workload: each.to_mib or 0 for each in rounded})
+    fits = bool(rounded) and lower_budgets(lowered, pool, wanted, {}, work).changes == ()
+    return replace(found, changes=tuple(rounded)) if fits else found
+
+
 def _part(smallest: SmallestChange, used: Mapping[str, int]) -> FitPart:
-    if smallest.changes is None:
-        return FitPart(proven=smallest.proven)
     touched, mib = smallest.cost
+    if smallest.changes is None or touched > _MOST_TOUCHED:
+        return FitPart(proven=smallest.proven, touched=touched)
     return FitPart(
         fits=not smallest.changes,
         changes=tuple(FitChange(**vars(change), used_mib=used.get(change.workload)) for change in smallest.changes),

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 _INDENT = 2
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpumem.cluster import ClusterSnapshot
 from gpumem.rows import DeviceRow, NodeRow, WholeRow
 from tenancy.choices import Sharing
+from tenancy.fit.lower import largest_seat
 from tenancy.ledger import Pool
 
 
@@ -13,18 +14,20 @@ from tenancy.ledger import Pool
 class PoolRow:
     """A pool that shares memory.
 
-    `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. All other
-    sums are over the devices that exist. `room_mib` is the free memory for seats. `free_mib` is the free memory for
-    pods without a seat. `largest_room_mib` and `largest_free_mib` are the maximum for one device. The amounts of free
-    memory are None if the user may not list all pods, or if the devices of a node that takes pods are not known.
-    `lent_mib` is the use by pods without a budget. `lent_mib` and `measured_free_mib` are None if a device of the pool
-    is not measured.
+    `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. All
+    other sums are over the devices that exist. `largest_new_mib` is the largest budget of a new seat that the gate
+    accepts, or None if the search for it took too long. `room_mib` is the free memory for seats. `free_mib` is the
+    free memory for pods without a seat. `largest_room_mib` and `largest_free_mib` are the maximum for one device.
+    The amounts of free memory are None if the user may not list all pods, or if the devices of a node that takes
+    pods are not known. `lent_mib` is the use by pods without a budget. `lent_mib` and `measured_free_mib` are None
+    if a device of the pool is not measured.
     """
 
     pool: str
     advertised_mib: int
     promised_mib: int
     unpromised_mib: int
+    largest_new_mib: int | None
     floor_mib: int
     held_mib: int | None
     room_mib: int | None
@@ -83,6 +86,7 @@ def _shared(cluster: ClusterSnapshot, pool: Pool, nodes: list[NodeRow]) -> PoolR
         advertised_mib=pool.advertised_mib,
         promised_mib=promised_mib,
         unpromised_mib=pool.advertised_mib - promised_mib,
+        largest_new_mib=largest_seat(cluster.ledger, pool),
         floor_mib=pool.floor_mib,
         held_mib=_if(cluster.whole, sum(each.held_mib for each in rows)),
         room_mib=_if(known, sum(node.room_mib for node in nodes)),

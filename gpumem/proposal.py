@@ -21,11 +21,10 @@ from statistics import fmean, median
 
 from gpumem import trend
 from gpumem.trend import Growth, Step
+from tenancy.fit.smallest_change import GRID_MIB
 
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
-# Each proposed budget is a multiple of this many MiB.
-GRID_MIB = 100
 # The stated risk is the risk within this many days.
 HORIZON_DAYS = 7
 # `advise` states a risk only if this many days were measured: two weeks, less one day of gaps.

@@ -28,6 +28,8 @@ class StackFile:
         Chooses the best pool for which the policy pack accepts the patch.
         """
         refusals: tuple[str, ...] = ()
+        if found.pools and found.pools[0].fits and found.pools[0].seat:
+            return replace(found, stack=self.name)  # A seat that is promised already needs no change.
         for pool in found.pools:
             patch = self._patch(found, pool)
             if patch is None:
@@ -60,8 +62,7 @@ class StackFile:
             return patch
         if pool.nodes is None:
             return None
-        floor = {} if pool.floor_mib is None else {"floor_mib": pool.floor_mib}
-        return {**patch, "pools": {pool.pool: {"nodes": pool.nodes, **floor}}}
+        return {**patch, "pools": {pool.pool: {"nodes": pool.nodes}}}
 
     def _text(self, patch: Mapping[str, Mapping[str, Any]]) -> str:
         return output.as_yaml({f"{_PREFIX}{part}": entries for part, entries in patch.items()})

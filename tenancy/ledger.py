@@ -12,7 +12,7 @@ from tenancy.choices import Enforce, PodSecurity, Sharing, Source
 from tenancy.decode import decode
 from tenancy.encode import encode
 from tenancy.frameworks import FrameworkName
-from tenancy.names import GPU, Names
+from tenancy.names import GPU, LABEL_HOSTNAME, Names
 
 # The MiB that NVIDIA's driver reserves on a Tesla T4 (nvmlMemory_v2_t.reserved, from kai-scheduler #2212). NVIDIA's
 # driver reserves other amounts on other GPUs.
@@ -84,6 +84,16 @@ class Pool:
     def declared_nodes(self) -> range:
         """Returns the numbers of nodes that the pool may have at a time."""
         return range(self.nodes if self.least_nodes is None else self.least_nodes, self.nodes + 1)
+
+    @property
+    def has_room_for_nodes(self) -> bool:
+        """Returns False if the selector names one node by its hostname, so that the pool cannot have more."""
+        return LABEL_HOSTNAME not in self.node_selector
+
+    @property
+    def or_raise(self) -> str:
+        """Returns the end of a remedy that begins with lower promises: more nodes, if the pool can have more."""
+        return f" or raise pools.{self.name}" if self.has_room_for_nodes else ""
 
     @property
     def gpus(self) -> int:

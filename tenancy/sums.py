@@ -42,8 +42,7 @@ def budgets(ledger: Ledger) -> Iterator[str]:
             replicas = any(seat.replicas > 1 for seat in ledger.seats_in(pool.name)[:_SHOWN])
             yield (
                 f"{pool.name}: {promised} MiB promised, {advertised} advertised ({promised - advertised} over): "
-                f"{_largest(ledger, pool.name)}; lower a budget{' or its replicas,' if replicas else ''} or raise "
-                f"pools.{pool.name}"
+                f"{_largest(ledger, pool.name)}; lower a budget{' or its replicas,' if replicas else ''}{pool.or_raise}"
             )
 
 
@@ -68,7 +67,7 @@ def pool_numbers(ledger: Ledger) -> Iterator[str]:
     for pool in ledger.pools:
         if min(pool.nodes, pool.device_count) < 1:
             yield f"pools.{pool.name}: {pool.nodes} nodes x {pool.device_count} devices is no pool"
-        if pool.nodes > 1 and LABEL_HOSTNAME in pool.node_selector:
+        if pool.nodes > 1 and not pool.has_room_for_nodes:
             yield (
                 f"pools.{pool.name}: {pool.nodes} nodes, and its node_selector has {LABEL_HOSTNAME}, which matches "
                 "one; write nodes: 1, or select by labels that all its nodes have"
@@ -159,4 +158,8 @@ def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = Tr
 
 
 def too_many(what: str, pool: Pool) -> str:
-    return f"{what} of {pool.name}, which has {pool.gpus}; lower nominal or borrowing_limit, or raise pools.{pool.name}"
+    return (
+        f"{what} of {pool.name}, which has {pool.gpus}; lower nominal or borrowing_limit,{pool.or_raise}".removesuffix(
+            ","
+        )
+    )

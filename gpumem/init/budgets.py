@@ -10,10 +10,10 @@ from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique
 from gpumem.pods import Workload
-from gpumem.proposal import GRID_MIB
 from gpumem.users import GpuWorkload
 from tenancy.devices.placement import Item, Placement
 from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
+from tenancy.fit.smallest_change import GRID_MIB
 from tenancy.names import GPU, GPU_SHARED, GPUMEM_SUFFIX, Names
 from tenancy.quantity import QuantityError
 from tenancy.workload import pod_request

@@ -147,7 +147,7 @@ def placement(graph: Graph) -> Iterator[Finding]:
             yield _finding(
                 graph,
                 f"{pool.name}: the seats do not fit on {pool.gpus} devices of {pool.device_mib} MiB: "
-                f"{_counted(outcome.items)}: {outcome.reason}; lower one of these budgets or raise pools.{pool.name}",
+                f"{_counted(outcome.items)}: {outcome.reason}; lower one of these budgets{pool.or_raise}",
             )
         elif outcome is None:
             yield _finding(

@@ -10,14 +10,14 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, islice, product
 
 from tenancy.devices.placement import Item, OutOfStepsError, StepsLeft
 from tenancy.devices.spread import AlikeNodes, fits_on_nodes, fits_on_separate_nodes
 from tenancy.fit.smallest_change import WORK, Change, Kind, SmallestChange, Wanted, least_mib
 from tenancy.full_seats import MOST_MIB, free_spaces, full_seats
-from tenancy.ledger import Ledger, Pool
+from tenancy.ledger import Ledger, Pool, Seat
 
 # The maximum number of steps for placing one set of budgets: in the complete search, and in the quick search.
 _ORDER_STEPS, _FEW_STEPS = 20_000, 1000
@@ -42,22 +42,28 @@ def lower_budgets(
     return _Search(ledger, pool, wanted, least, work).run()
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodesNeeded:
-    """The minimum number of nodes with which all pods fit without other changes.
+def largest_seat(ledger: Ledger, pool: Pool, work: int = WORK // 20) -> int | None:
+    """Returns the largest budget of one new seat on one device with which all promises still fit, or 0.
 
-    With `floor_mib`, the floor of the pool must also be lowered to `floor_mib`. With the current floor, a device is
-    below its floor if its seats use their whole budgets.
+    If the search ended without a result, returns None.
     """
+    search = _Search(ledger, pool, None, {}, work)
+    if search.hopeless() or not pool.device_mib:
+        return 0
+    new = Seat(name="", tenant="", pool=pool.name, gpumem_mib=pool.device_mib)
+    search = _Search(replace(ledger, seats=(*ledger.seats, new)), pool, None, {}, work)
+    try:
+        found = search.highest({search.seats.index(new): pool.device_mib}, search.seats.index(new), 1)
+    except OutOfStepsError:
+        return None
+    return None if found is None and search.unsure else found or 0
 
-    nodes: int
-    floor_mib: int | None = None
 
+def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None, work: int = WORK) -> int | None:
+    """Returns the number of nodes with which all pods fit without other changes.
 
-def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None, work: int = WORK) -> NodesNeeded | None:
-    """Returns the number of nodes with which all pods fit. The search adds nodes only if no other change helps.
-
-    If no number of nodes up to the limit is enough, returns None.
+    If no number of nodes up to the limit is enough, returns None. The number does not help a pool whose selector names
+    one node, or whose devices would be below their floor if the seats use their whole budgets.
     """
     promises = _Promises(ledger, pool, wanted, StepsLeft(work))
 
@@ -72,9 +78,10 @@ def nodes_needed(ledger: Ledger, pool: Pool, wanted: Wanted | None = None, work:
             if high > _MOST_NODES:
                 return None
         nodes = _first(fits, low, high)
+        if nodes > pool.nodes and not pool.has_room_for_nodes:
+            return None
         promises.judge(replace(pool, nodes=nodes))
-        short = promises.floor_short_mib()
-        return NodesNeeded(nodes=nodes, floor_mib=pool.floor_mib - short if short > 0 else None)
+        return nodes if promises.keeps_floor({})(1) else None
     except OutOfStepsError:
         return None
 
@@ -161,13 +168,6 @@ class _Promises:
         finally:
             self.work.take(2 * (before - max(part.left, 0)))
 
-    def floor_short_mib(self) -> int:
-        if not self.keep_mib:
-            return 0
-        spaces = self._spaces({})
-        free_mib = (spaces & -spaces).bit_length() - 1
-        return min(self.keep_mib - free_mib, self.pool.floor_mib - self.pool.reserve_mib)
-
     def keeps_floor(self, to: Mapping[int, int], but: int | None = None) -> Callable[[int], bool]:
         """Returns a function that judges new budgets of the seat `but`, while all other seats have the budgets in `to`.
 
@@ -226,7 +226,7 @@ class _Search(_Promises):
     def run(self) -> SmallestChange:
         steps = self.work.left
         try:
-            if self._hopeless() or not self.packs({index: self.least[index] for index in self.lowerable}):
+            if self.hopeless() or not self.packs({index: self.least[index] for index in self.lowerable}):
                 return SmallestChange(changes=None, proven=not self.unsure)
             for touched in range(len(self.lowerable) + 1):
                 self._try_sets(touched)
@@ -249,7 +249,7 @@ class _Search(_Promises):
             changes=changes, proven=not self.unsure or cost == least, least=cost if not self.unsure else least
         )
 
-    def _hopeless(self) -> bool:
+    def hopeless(self) -> bool:
         """Returns True if lower budgets cannot make the promises fit, because the pool has another problem."""
         pool = self.pool
         if pool.gpus < 1 or not 0 <= pool.floor_mib < pool.device_mib or self.keep_mib > pool.device_mib:
@@ -310,7 +310,7 @@ class _Search(_Promises):
                 low = {i: max(mib, high[i] - spare // self.seats[i].devices) for i, mib in low.items()}
             wide = max(chosen, key=lambda i: (high[i] - low[i]) * self.seats[i].devices)
             if all(low[i] == high[i] for i in chosen if i != wide):
-                mib = self._highest(high, wide, low[wide])
+                mib = self.highest(high, wide, low[wide])
                 if mib is not None:
                     self.best = {**high, wide: mib}
             elif not self._breaks_floor(spaces, low, high) and self.packs(low):
@@ -331,7 +331,7 @@ class _Search(_Promises):
                 return True
         return False
 
-    def _highest(self, to: Mapping[int, int], index: int, low: int) -> int | None:
+    def highest(self, to: Mapping[int, int], index: int, low: int) -> int | None:
         """Returns the highest budget of one seat with which all pods fit. The budget is at least `low`, and at most
         that in `to`.
 
@@ -355,7 +355,7 @@ class _Search(_Promises):
             for parts in range(_PARTS if self.keep_mib else 1):
                 to = {i: self.least[i] + self.gain_mib(i) * parts // _PARTS for i in order[:count]}
                 for index in order[:count]:
-                    mib = self._highest({**to, index: self.seats[index].gpumem_mib}, index, self.least[index])
+                    mib = self.highest({**to, index: self.seats[index].gpumem_mib}, index, self.least[index])
                     if mib is not None:
                         self._raise_all({**to, index: mib})
                         return
@@ -365,7 +365,7 @@ class _Search(_Promises):
         self.best = to
         for index in reversed([*to]):
             full = {**to, index: self.seats[index].gpumem_mib}
-            to[index] = self._highest(full, index, to[index]) or to[index]
+            to[index] = self.highest(full, index, to[index]) or to[index]
             self.best = {i: mib for i, mib in to.items() if mib < self.seats[i].gpumem_mib}
 
     def _change(self, index: int, mib: int) -> Change:

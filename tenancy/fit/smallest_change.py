@@ -10,6 +10,7 @@ from enum import StrEnum
 # The maximum number of steps of a search. A search with the maximum number of steps takes about one second. The limit
 # of steps is the same on every machine.
 WORK = 1_000_000
+GRID_MIB = 100  # Proposed budgets are multiples of this.
 
 
 def least_mib(mib: int, used_mib: int | None) -> int:

@@ -108,7 +108,8 @@ def test_the_page_has_the_sums_that_who_prints(capsys: pytest.CaptureFixture[str
     assert held[:2] == ["llama-swap 5000", "translate-77d9fb6c4-q8z5k 4000"]
     assert used == [f"used {device['measured_used_mib']}", f"free {device['measured_free_mib']}"]
     for sentence in (
-        f"{pool['promised_mib']} of {pool['advertised_mib']} MiB promised, {pool['unpromised_mib']} to promise",
+        f"{pool['promised_mib']} of {pool['advertised_mib']} MiB promised",
+        f"a new seat may have {pool['largest_new_mib']}",
         f"for a seat: {pool['room_mib']} free by the ledger",
         f"for other pods: {pool['free_mib']} free",
         f"{device['held_mib']} of {device['offered_mib']} MiB held, {device['room_mib']} free by the ledger",

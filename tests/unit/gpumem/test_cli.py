@@ -47,7 +47,7 @@ def typed(words: str, *pods: dict[str, Any], environ: Mapping[str, str] | None =
         ("who", "immich     ml   immich-ml      3000  running"),
         ("who --node k8s-node2", "k8s-node2 (batch): 0 of 1 GPUs held"),
         ("who --node k8s-node3", "takes no new pod: "),
-        ("who --pool t4", "t4: 9800 of 14000 MiB promised, 4200 to promise"),
+        ("who --pool t4", "t4: 9800 of 14000 MiB promised; a new seat may have 4024"),
         ("who", "batch: 1 of 1 GPUs promised to queues, 1 are there, 1 of them free"),
         ("why ml", "pod immich/ml: the pod runs [runs]"),
         ("fit 4000 --pool t4", "t4: 4000 MiB fit now"),
@@ -73,7 +73,7 @@ def test_a_pod_whose_device_is_gone_is_listed_and_marked(capsys: pytest.CaptureF
 def test_json_and_yaml_are_the_same_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert typed("who -o json", RUNNING) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["kind"], found["version"], found["pools"][0]["promised_mib"]) == ("who", 1, 9800)
+    assert (found["kind"], found["version"], found["pools"][0]["promised_mib"]) == ("who", 2, 9800)
     assert typed("who -o yaml", RUNNING) == 0
     assert yaml.safe_load(capsys.readouterr().out) == found
 
@@ -181,7 +181,7 @@ def test_of_a_stack_and_a_cluster_both_are_judged(
     monkeypatch.chdir(ROOT)
     assert typed("fit 4000 --stack prod --pool t4 --live", RUNNING) == report.WAITS
     said = capsys.readouterr().out
-    assert "to promise it, the smallest change there is (2 workloads touched, 3512 MiB less promised):" in said
+    assert "to promise it, the smallest change there is (2 workloads touched, 3600 MiB less promised):" in said
     assert "on the devices, as they are held now: nothing has to change (k8s-node1, gpu 0)" in said
     assert "into Pulumi.prod.yaml, under config:" in said
 

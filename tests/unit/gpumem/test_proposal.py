@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpumem.proposal import DAY_SECONDS, GRID_MIB, Advice, UseSample, Verdict, advise
+from gpumem.proposal import DAY_SECONDS, Advice, UseSample, Verdict, advise
 from gpumem.trend import Growth, Step, rise
+from tenancy.fit.smallest_change import GRID_MIB
 from tests.support.shapes import HOUR, SHAPES
 from tests.support.weeks import Cell, cell, tail
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tenancy.fit.lower import NodesNeeded, lower_budgets, nodes_needed, obstacle
+from tenancy.fit.lower import largest_seat, lower_budgets, nodes_needed, obstacle
 from tenancy.fit.smallest_change import SmallestChange, Wanted, least_mib
 from tenancy.ledger import Seat
 from tests.support import fit_oracle, search
@@ -40,16 +40,16 @@ def test_a_pool_that_promises_too_much_already_is_put_right_without_anybody_new(
 
 
 def test_more_nodes_are_always_an_answer_but_for_what_no_device_holds() -> None:
-    assert nodes_needed(LEDGER, T4, Wanted(mib=4001)) == NodesNeeded(nodes=2)
-    assert nodes_needed(LEDGER, T4, Wanted(mib=500)) == NodesNeeded(nodes=1)
+    assert nodes_needed(LEDGER, T4, Wanted(mib=4001)) == 2
+    assert nodes_needed(LEDGER, T4, Wanted(mib=4000)) is None  # Seats of 14000 MiB could fill a device, and its floor.
+    assert nodes_needed(LEDGER, replace(T4, floor_mib=0), Wanted(mib=4001)) == 2
+    one = replace(T4, floor_mib=0, node_selector={"kubernetes.io/hostname": "node-4"})
+    assert nodes_needed(LEDGER, one, Wanted(mib=4001)) is None
+    assert nodes_needed(LEDGER, T4, Wanted(mib=500)) == 1
     assert nodes_needed(LEDGER, T4, Wanted(mib=14001)) is None
     assert "offers 14000 MiB" in obstacle(LEDGER, T4, Wanted(mib=14001))
     assert "has 1 devices" in obstacle(LEDGER, T4, Wanted(mib=10, count=2))
     assert lower_budgets(LEDGER, T4, Wanted(mib=14001)) == SmallestChange(changes=None)
-
-
-def test_where_seats_that_may_lie_together_would_take_the_floor_more_nodes_need_a_lower_floor() -> None:
-    assert nodes_needed(LEDGER, T4, Wanted(mib=4000)) == NodesNeeded(nodes=2, floor_mib=1360)
 
 
 def test_without_steps_for_all_it_says_how_little_could_do() -> None:
@@ -71,6 +71,23 @@ def test_seats_by_the_million_are_counted() -> None:
     )
     plan = lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4001, replicas=10**6))
     assert lowered(plan) == {"many": 4999}
+
+
+@pytest.mark.search
+def test_a_seat_of_the_largest_size_is_accepted_and_no_larger_one() -> None:
+    dice = search.dice("largest")
+    for _ in range(search.cases(300, soak=100_000)):
+        case = fit_oracle.promises(dice)
+        sizes = [
+            mib
+            for mib in range(1, case.pool.memory_mib + 1)
+            if fit_oracle.budgets_fit(replace(case, wanted=Wanted(mib=mib)), {})
+        ]
+        assert largest_seat(case.ledger, case.pool) == max(sizes, default=0), (search.seed(), case)
+
+
+def test_the_largest_seat_of_prod_leaves_the_floor_free() -> None:
+    assert largest_seat(LEDGER, T4) == 524
 
 
 @pytest.mark.search
