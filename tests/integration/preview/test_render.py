@@ -26,11 +26,11 @@ def test_the_files_are_the_objects_of_the_program_and_kueues_chart(space: Worksp
     assert outcome.code == 0, outcome.text
     files = [*out.glob("[0-9]-*/*.yaml")]
     assert f"{len(files)} objects are written to {out}" in outcome.text
-    found = {path: yaml.safe_load(path.read_text()) for path in files}
+    found = {path: yaml.load(path.read_text(), yaml.CSafeLoader) for path in files}
     of_the_chart = {path for path in files if path.parent.name == "2-kueue"}
     assert any(path.name.startswith("deployment_kueue-system") for path in of_the_chart)
     written = [golden.stable(each) for path, each in found.items() if path not in of_the_chart]
-    resources = yaml.safe_load_all((golden.FOLDER / "prod.objects.yaml").read_text())
+    resources = yaml.load_all((golden.FOLDER / "prod.objects.yaml").read_text(), yaml.CSafeLoader)
     declared = [each["inputs"] for each in resources if "metadata" in each.get("inputs", {})]
     assert by_name(written) == by_name(declared)
 

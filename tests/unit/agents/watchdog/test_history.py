@@ -36,10 +36,10 @@ def test_the_journal_keeps_the_newest_recycles_and_stays_below_the_limit_of_a_co
     served: Served, recycles: RecycleJournal
 ) -> None:
     recycles.read()
-    for second in range(20):
-        assert recycles.reserve([act(second, number) for number in range(50)], BEGIN + timedelta(seconds=second))
+    for second in range(4):
+        assert recycles.reserve([act(second, number) for number in range(250)], BEGIN + timedelta(seconds=second))
     assert size(served) < CONFIG_MAP_BYTES
-    assert set(recycles.recycled) >= {act(19, number) for number in range(50)}
+    assert set(recycles.recycled) >= {act(3, number) for number in range(250)}
     assert act(0, 0) not in recycles.recycled
     assert recycles.recycled == tuple(sorted(recycles.recycled, key=lambda each: each.at))
 
