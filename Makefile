@@ -62,7 +62,7 @@ unit: ## Run the tests that need no server, cluster or root; COVER=1 with their 
 	@$(INSTALL) python
 	@$(PYTEST) -n auto --maxprocesses 4 --dist worksteal tests/unit $(if $(ARGS),$(value ARGS),$(if $(COVER),--cov --cov-report=))
 
-integration: ## Run the tests of what the agents, previews and tools are shipped with, and 40 simulated plans
+integration: ## Run the tests of what the agents, previews and tools are shipped with, and 20 simulated plans
 	@$(INSTALL) preview languages docs browser $(BESIDE)
 	@$(PYTEST) $(WAITING) tests/simulation tests/integration $(value ARGS)
 

@@ -9,7 +9,7 @@ from tests.simulation.drawing import draw
 from tests.simulation.run import report, simulate
 
 CHUNK = 10
-SEEDS = int(os.environ.get("SEEDS", "40"))
+SEEDS = int(os.environ.get("SEEDS", "20"))
 
 
 @pytest.mark.parametrize("first", range(1, SEEDS + 1, CHUNK))
