@@ -143,7 +143,12 @@ def _by_cache(
     }
 
 
-def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
+def rules_out(cluster: ClusterSnapshot, pod: WholePod, name: str) -> str | None:
+    """Returns the reason why the node does not take this pod, however small its requests are, or None."""
+    return next((text for _, text in _ruled_out(cluster, pod, name)), None)
+
+
+def _ruled_out(cluster: ClusterSnapshot, pod: WholePod, name: str) -> Iterator[tuple[str, str]]:
     labels = map_at(cluster.nodes[name], "metadata", "labels")
     if lacking := [f"{k}={v}" for k, v in map_at(pod.spec, "nodeSelector").items() if labels.get(k) != v]:
         yield "selector", f"has not the label {', '.join(lacking)}"
@@ -152,6 +157,10 @@ def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, na
     if terms and not any(_selects(term, labels, name) for term in terms):
         yield "selector", "is ruled out by the pod's node affinity"
     yield from _obstacles(cluster, name, lambda taint: tolerates(pod.spec, taint))
+
+
+def _by_node(cluster: ClusterSnapshot, pod: WholePod, request: MemoryRequest, name: str) -> Iterator[tuple[str, str]]:
+    yield from _ruled_out(cluster, pod, name)
     advertised, free = advertised_mib(cluster, name), advertised_mib(cluster, name) - held_mib(cluster, name)
     if request.total_mib > advertised:
         yield "too-large", f"advertises {advertised} MiB in all, not {request.total_mib}"

@@ -5,11 +5,12 @@ Pure.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
+from gpumem.nodes import rules_out
 from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
@@ -21,7 +22,7 @@ from tenancy.ledger import Ledger
 from tenancy.names import GPU, OPERATOR
 from tenancy.sums import contradictions
 
-_NOT_JUDGED = "CPU, memory of the host, node affinity, taints of pods and PodDisruptionBudgets: they are not judged"
+_NOT_JUDGED = "CPU, memory of the host, volumes, affinity to pods and PodDisruptionBudgets: they are not judged"
 
 
 class NoAnswerError(AgentError):
@@ -78,18 +79,25 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
     mine = next((row for row in rows if row.node == node), None)
     if mine is None or mine.pool is None:
         raise NoAnswerError(f"{node} belongs to no pool of the ledger, or to several pools")
-    others = [row for row in rows if row.pool == mine.pool and row.node != node and not row.unusable]
     pods = [pod for pod in cluster.pods if pod.node == node and not pod.ended and not pod.terminating]
     evicted = {str(pod) for pod in pods if not _stays(pod)}
     shares = isinstance(mine, NodeRow)
     if shares:
         held = cluster.cache.node(node).pods.values()
-        items = [Item(f"{pod.namespace}/{pod.name}", pod.request.mib, pod.request.count) for pod in held]
         ending = {pod.uid for pod in cluster.pods if pod.node == node and pod.terminating}
+        items = [
+            Item(f"{pod.namespace}/{pod.name}", pod.request.mib, pod.request.count)
+            for pod in held
+            if pod.uid not in ending
+        ]
         absent = [*_absent(cluster, mine.pool, ending)]
     else:
         items, absent = [Item(str(pod), pod.request(GPU)) for pod in pods if pod.request(GPU)], []
-    moved, devices = [each for each in items if each.name in evicted], [*map(_devices, others)]
+    moved = [each for each in items if each.name in evicted]
+    moving = {each.name for each in moved}
+    barred = dict(_barred(cluster, mine, rows, [pod for pod in pods if str(pod) in moving]))
+    others = [row for row in rows if row.pool == mine.pool and row.node != node and row.node not in barred]
+    devices = [*map(_devices, others)]
     outcome, promises = place_on_nodes(moved, devices), [*_promises(cluster.ledger, mine.pool)]
     if isinstance(outcome, Placement) and absent:
         both = place_on_nodes([*moved, *absent], devices)
@@ -98,11 +106,13 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
         elif not promises:
             promises.append(_without_room(mine.pool, both, absent))
     targets = _targets(outcome)
+    blind = [row.node for row in others if isinstance(row, NodeRow) and not row.devices]
+    known = isinstance(outcome, Placement) or (outcome is not None and not blind)
     return Without(
         node=node,
         pool=mine.pool,
-        fits=None if outcome is None else isinstance(outcome, Placement),
-        why_not=_why_not(outcome, mine.pool, others),
+        fits=isinstance(outcome, Placement) if known else None,
+        why_not=_why_not(outcome, mine.pool, others, barred),
         moves=tuple(
             Move(
                 namespace=item.name.partition("/")[0],
@@ -115,14 +125,57 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
             for item in items
         ),
         promises=tuple(promises),
-        unknown=(*found.unknown, _NOT_JUDGED),
+        unknown=(
+            *found.unknown,
+            *(f"the devices of {name}" for name in blind),
+            *_in_use(others, outcome, moving),
+            *_without_budget(mine, moving, evicted),
+            _NOT_JUDGED,
+        ),
     )
 
 
-def _why_not(outcome: Placement | Impossible | None, pool: str, others: Sequence[NodeRow | WholeRow]) -> str:
+def _barred(
+    cluster: ClusterSnapshot, mine: NodeRow | WholeRow, rows: Sequence[NodeRow | WholeRow], pods: Sequence[WholePod]
+) -> Iterator[tuple[str, str]]:
+    """Yields each other node of the pool that does not take all of the pods, with the reason."""
+    for row in rows:
+        if row.pool == mine.pool and row.node != mine.node:
+            reasons = ((rules_out(cluster, pod, row.node), f" ({pod})") for pod in pods)
+            found = next((f"{reason}{of}" for reason, of in reasons if reason), None if pods else row.unusable)
+            if found:
+                yield row.node, found
+
+
+def _why_not(
+    outcome: Placement | Impossible | None, pool: str, others: Sequence[NodeRow | WholeRow], barred: Mapping[str, str]
+) -> str:
     if not isinstance(outcome, Impossible):
         return ""
-    return outcome.reason if others else f"{pool} has no other node that takes pods"
+    left_out = "; ".join(f"{node} {why}" for node, why in barred.items())
+    reason = outcome.reason if others else f"{pool} has no other node that takes all of its pods"
+    return f"{reason}{left_out and f'; {left_out}'}"
+
+
+def _in_use(
+    others: Iterable[NodeRow | WholeRow], outcome: Placement | Impossible | None, moving: Collection[str]
+) -> Iterator[str]:
+    """Yields a sentence for each device on which less is free as measured than would move there."""
+    targets: Counter[str] = Counter()
+    for device, items in outcome.assignments if isinstance(outcome, Placement) else ():
+        targets[device.name] += sum(item.mib for item in items if item.name in moving)
+    for row in others:
+        for each in row.devices if isinstance(row, NodeRow) else ():
+            name, free = f"{row.node}, gpu {each.index}", each.measured_free_mib
+            if free is not None and targets[name] > free:
+                yield f"if {name} is free in time: {targets[name]} MiB would move there, and {free} are free"
+
+
+def _without_budget(mine: NodeRow | WholeRow, moving: Collection[str], evicted: Collection[str]) -> Iterator[str]:
+    devices = mine.devices if isinstance(mine, NodeRow) else ()
+    used = {f"{pod.namespace}/{pod.name}" for device in devices for pod in device.pods if not pod.declared_mib}
+    if left := sorted((used - {*moving}) & {*evicted}):
+        yield f"where the pods without a budget would go: {', '.join(left)}"
 
 
 def _absent(cluster: ClusterSnapshot, pool: str, ending: Collection[str]) -> Iterator[Item]:

@@ -1,6 +1,8 @@
 """Tests that fit --without finds the pods that must move, and their new places."""
 
+import random
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,7 +12,19 @@ from gpumem.paper import Paper
 from gpumem.who import UnknownNameError
 from gpumem.without import NoAnswerError, Without, without, without_text
 from tenancy.ledger import Ledger
-from tests.support.kubectl import BATCH, LEDGER_OF_PROD, PODS, SYSTEM, T4, api, device_slice, node, pod
+from tests.support.kubectl import (
+    BATCH,
+    LEDGER_OF_PROD,
+    PODS,
+    SYSTEM,
+    T4,
+    add_exporter,
+    api,
+    device_slice,
+    node,
+    page,
+    pod,
+)
 
 TWO_NODES = replace(LEDGER_OF_PROD, pools=(replace(T4, nodes=2), replace(BATCH, nodes=2)))
 
@@ -53,7 +67,8 @@ def test_pods_that_do_not_all_fit_have_no_target() -> None:
 )
 def test_a_node_that_takes_no_pod_is_no_target(closed: dict[str, Any]) -> None:
     found = drained(on("ml", 3000), nodes=[node("k8s-node1"), closed])
-    assert (found.fits, found.why_not) == (False, "t4 has no other node that takes pods")
+    assert found.fits is False
+    assert found.why_not.startswith("t4 has no other node that takes all of its pods; k8s-node3 is ")
 
 
 def test_pods_that_a_drain_does_not_evict_need_no_place() -> None:
@@ -145,3 +160,61 @@ def test_who_may_not_read_all_pods_learns_the_role_to_ask_for() -> None:
 def test_an_unknown_node_is_an_error() -> None:
     with pytest.raises(UnknownNameError, match="--node 'k8s-node9' is no node of a pool"):
         drained(of="k8s-node9")
+
+
+def test_a_pod_that_ends_needs_no_place_and_is_not_listed() -> None:
+    ending = on("ml", 13000)
+    ending["metadata"]["deletionTimestamp"] = "2026-11-26T00:00:00Z"
+    found = drained(ending, on("other", 12000, "k8s-node3"))
+    assert (found.fits, found.moves) == (True, ())
+
+
+def test_pods_without_a_budget_and_memory_in_use_elsewhere_are_not_known() -> None:
+    there = [node("k8s-node1"), node("k8s-node3")]
+    slices = [device_slice("k8s-node1", 15360), device_slice("k8s-node3", 15360)]
+    seen = api([on("ml", 3000), pod("tts", 0, "tts", on="k8s-node1")], there, TWO_NODES, slices)
+    add_exporter(seen, "k8s-node1", page("k8s-node1", 9000, {"immich/ml": 2900, "tts/tts": 3000}))
+    add_exporter(seen, "k8s-node3", page("k8s-node3", 1000, {"x/y": 13000}))
+    found = without(cluster.read(seen, SYSTEM, str), "k8s-node1")  # type: ignore[arg-type]
+    assert "where the pods without a budget would go: tts/tts" in found.unknown
+    assert "if k8s-node3, gpu 0 is free in time: 3000 MiB would move there, and 1000 are free" in found.unknown
+
+
+def place(drawn: random.Random, name: str) -> tuple[dict[str, Any], int]:
+    """Returns a node, and the MiB that it has for pods without tolerations."""
+    key = drawn.choice(["dedicated", "node.kubernetes.io/disk-pressure"])
+    fields, mib = drawn.choice(
+        [
+            ({}, 14000),
+            ({}, 14000),
+            ({"spec": {"unschedulable": True}}, 0),
+            ({"ready": "Unknown"}, 0),
+            ({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}}, 0),
+            ({"spec": {"taints": [{"key": key, "effect": "PreferNoSchedule"}]}}, 14000),
+            ({"mib": 0}, 0),
+            ({"mib": 5000}, 5000),
+        ]
+    )
+    return node(name, **fields), mib
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_all_pods_fit_where_some_order_of_them_fits_the_nodes_that_take_pods(seed: int) -> None:
+    drawn = random.Random(seed)  # noqa: S311 (a state to repeat, and no secret)
+    names = [f"node-{number}" for number in range(drawn.randint(1, 3))]
+    places = [place(drawn, name) for name in names]
+    there = [drawn.choice([0, 2000, 7000]) for _ in names]
+    moving = [drawn.choice([1500, 4000, 7000, 9000]) for _ in range(drawn.randint(0, 3))]
+    room = [max(mib - held, 0) for (_, mib), held in zip(places, there, strict=True)]
+    # The truth: of all ways to put each pod on a node, one gives no node more than it has.
+    fits = any(
+        all(sum(mib for mib, at in zip(moving, chosen, strict=True) if at == n) <= room[n] for n in range(len(names)))
+        for chosen in product(range(len(names)), repeat=len(moving))
+    )
+    pods = [on(f"there-{n}", held, name) for n, (name, held) in enumerate(zip(names, there, strict=True)) if held]
+    pods += [on(f"moves-{n}", mib) for n, mib in enumerate(moving)]
+    slices = [device_slice(name, 15360) for name in ("k8s-node1", *names)]
+    ledger = replace(TWO_NODES, seats=(), pools=(replace(T4, nodes=len(names) + 1), BATCH))
+    seen = api(pods, [node("k8s-node1"), *(each for each, _ in places)], ledger, slices)
+    found = without(cluster.read(seen, SYSTEM, str), "k8s-node1")  # type: ignore[arg-type]
+    assert found.fits is fits, (places, there, moving, found)
