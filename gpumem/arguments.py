@@ -6,7 +6,7 @@ This module imports few other modules, so that the command starts fast.
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from agents.kube.kubectl import seconds
 from gpumem.version import VERSION
@@ -84,9 +84,16 @@ INIT = """examples:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that answers a wrong command with one sentence, and not with all its flags."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"gpumem: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Returns the parser for all subcommands and their flags."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="kubectl gpumem",
         description="Show the use of GPU memory, the free memory and the reasons why pods wait. Propose budgets, and "
         "show costs.",
@@ -196,7 +203,10 @@ def _before_a_rollout(verbs: Any) -> None:
 def verb_first(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments with the verb at the start. kubectl's users also write flags before the verb."""
     verbs: Any = next(action.choices for action in parser()._actions if action.choices)  # noqa: SLF001 (argparse lists them nowhere else)
-    at = next((place for place, word in enumerate(arguments) if word in verbs), None)
+    flags = [action for verb in verbs.values() for action in verb._actions if action.nargs != 0]  # noqa: SLF001 (as above)
+    takes_value = {name for flag in flags for name in flag.option_strings}
+    words = enumerate(arguments)
+    at = next((n for n, word in words if word in verbs and (n == 0 or arguments[n - 1] not in takes_value)), None)
     if at is None or arguments[0] in ("-h", "--help", "--version"):
         return [*arguments]
     return [arguments[at], *arguments[:at], *arguments[at + 1 :]]
@@ -285,8 +295,10 @@ def _whole(most: int, least: int = 1) -> Callable[[str], int]:
 
 
 def _mib(text: str) -> int:
-    if not text.endswith("i"):
+    if text.isascii() and text.isdecimal():
         return _whole(2**24)(text)
+    if not text.endswith("i"):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be whole MiB, such as 4000, or end in Mi or Gi, such as 4Gi")
     try:
         mib = quantity.parse(text) / MIB
     except quantity.QuantityError as error:

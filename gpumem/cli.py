@@ -22,7 +22,7 @@ from agents.kube.kubectl import Kubectl
 from agents.runtime.errors import AgentError
 from gpumem.arguments import CONNECTION, parser, verb_first
 from gpumem.paper import Paper
-from gpumem.report import DONE, FAILED, Report
+from gpumem.report import DONE, FAILED, Report, said
 from tenancy.names import OPERATOR, VIEWER
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Ku
 
     Returns the exit code: 0 for success, 1 for a failure, 2 for a wrong command, and 3 if a pod waits.
     """
+    if not arguments:
+        parser().print_help()
+        return DONE
     given = parser().parse_args(verb_first(arguments))
     try:
         return _run(given, environ, reach)
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Ku
 
 def complain(error: AgentError) -> None:
     """Prints what went wrong, and whom to ask for a missing right."""
-    print(f"gpumem: {_unreached(error) or f'{error}{_remedy(error)}'}", file=sys.stderr)
+    print(f"gpumem: {_unreached(error) or f'{said(error)}{_remedy(error)}'}", file=sys.stderr)
 
 
 def _unreached(error: AgentError) -> str:
@@ -65,7 +68,7 @@ def _unreached(error: AgentError) -> str:
 def _remedy(error: AgentError) -> str:
     if not isinstance(error, ApiError) or error.status != http.client.FORBIDDEN:
         return ""
-    return f"; ask for the ClusterRole {VIEWER}, or for {OPERATOR} to see all tenants"
+    return f"; `readers` in the stack file gives the ClusterRoles {VIEWER} and, for all tenants, {OPERATOR}"
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
@@ -96,7 +99,7 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
             try:
                 show(live.report(given, kubectl, stack), given, environ)
             except AgentError as error:
-                print(f"gpumem: {error}; the next try is in {given.interval} s", file=sys.stderr)
+                print(f"gpumem: {said(error)}; the next try is in {given.interval} s", file=sys.stderr)
             gc.collect()
             time.sleep(given.interval)
 

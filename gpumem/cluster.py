@@ -31,7 +31,7 @@ from agents.telemetry.client import NodeTelemetry, Scraper, exporter_of
 from agents.telemetry.scrape import AT_ONCE, Page
 from gpumem.measured import measured_devices, on_its_device
 from gpumem.pods import WholePod
-from gpumem.report import row
+from gpumem.report import row, said
 from gpumem.source import Source
 from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
@@ -189,11 +189,11 @@ def ledger(source: Source, system: str) -> Ledger:
         if error.status == http.client.NOT_FOUND:
             raise LedgerError(
                 f"there is no ConfigMap {LEDGER} in {system}: name the stack's namespace (--system-namespace), or run "
-                "pulumi up"
+                "make up"
             ) from None
         raise
     if found.deleting:
-        raise LedgerError("the ledger is being deleted: nothing is placed; run pulumi up")
+        raise LedgerError("the ledger is being deleted: nothing is placed; run make up")
     return found.ledger()
 
 
@@ -240,7 +240,7 @@ def _cluster_queues(listing: "Future[list[Object]]", ledger: Ledger, gaps: list[
         if error.status not in (http.client.FORBIDDEN, http.client.NOT_FOUND):
             raise
         if error.status == http.client.FORBIDDEN:
-            gaps.append(f"the queues are not known: {error}")
+            gaps.append(f"the queues are not known: {said(error)}")
         return []
 
 
@@ -251,7 +251,7 @@ def _published(listing: "Future[list[Object]]", gaps: list[str]) -> Mapping[str,
     except ApiError as error:
         if error.status not in (http.client.FORBIDDEN, http.client.NOT_FOUND):
             raise
-        gaps.append(f"the devices are not known: {error}")
+        gaps.append(f"the devices are not known: {said(error)}")
         slices = []
     by_node: dict[str, list[Object]] = {}
     for found in slices:
@@ -283,7 +283,7 @@ def _measured(source: Source, system: str, ledger: Ledger, nodes: Iterable[Objec
         listed = source.items(f"/api/v1/namespaces/{namespace}/pods", labelSelector=f"{LABEL_NAME}={EXPORTER}")
         pods = [WholePod(item) for item in listed]
     except ApiError as error:
-        return str(error)
+        return said(error)
     if not pods:
         return f"no exporter runs in {namespace}"
     by_address = {pod.address: pod for pod in pods}

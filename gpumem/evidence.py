@@ -13,6 +13,7 @@ from agents.kube.client import ApiError, Object
 from agents.runtime.errors import AgentError
 from gpumem.cluster import ClusterSnapshot
 from gpumem.pods import WholePod, Workload
+from gpumem.report import said
 from gpumem.source import Source
 from tenancy.frameworks import FRAMEWORKS, GATES, FrameworkName
 from tenancy.names import (
@@ -204,7 +205,7 @@ def _list(source: Source, path: str, gaps: list[str], **parameters: str) -> list
     try:
         return [*source.items(path, **parameters)]
     except ApiError as error:
-        gaps.append(str(error))
+        gaps.append(said(error))
         return []
 
 

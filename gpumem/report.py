@@ -1,10 +1,13 @@
 """Defines the result of a subcommand, and the exit codes."""
 
+import http.client
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
+from agents.kube.errors import ApiError
+from agents.runtime.errors import AgentError
 from gpumem.paper import Paper
 
 DONE, FAILED, USAGE, WAITS, STARTS, NOT_KNOWN = range(6)
@@ -21,6 +24,13 @@ class Report:
     text: Callable[[Any, Paper], str]
     code: int = DONE
     csv: Callable[[Any], str] | None = None
+
+
+def said(error: AgentError) -> str:
+    """Returns the error without the API server's long words about a missing right."""
+    if isinstance(error, ApiError) and error.status == http.client.FORBIDDEN:
+        return f"you may not {error.request}"
+    return str(error)
 
 
 def rfc3339(time: datetime) -> str:

@@ -10,7 +10,7 @@ from agents.kube.client import ApiError, Object
 from agents.kube.kubectl import Kubectl
 from gpumem.cluster import CLUSTER_QUEUES, ClusterSnapshot, age
 from gpumem.paper import Paper, text_of_lines
-from gpumem.report import DONE, NOT_KNOWN, STARTS, WAITS
+from gpumem.report import DONE, NOT_KNOWN, STARTS, WAITS, said
 from gpumem.rows import NodeRow, WholeRow
 from gpumem.who import Who, who
 from tenancy.ledger import Pool
@@ -112,7 +112,7 @@ def _read(source: Kubectl, path: str, judge: Callable[[Object], Part], selector:
     except ApiError as error:
         if error.status == http.client.NOT_FOUND:  # The cluster does not even have the kind.
             return []
-        return [Part(name=path.rpartition("/")[2], state=State.UNKNOWN, text=str(error))]
+        return [Part(name=path.rpartition("/")[2], state=State.UNKNOWN, text=said(error))]
 
 
 def _judged(found: Object, judge: Callable[[Object], Part]) -> list[Part]:

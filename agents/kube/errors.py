@@ -29,6 +29,7 @@ class ApiError(AgentError):
 
     def __init__(self, request: str, status: int | None, reason: str, message: str) -> None:
         super().__init__(f"{request}: {f'{status} ' if status else ''}{reason}: {message}")
+        self.request = request
         self.status = status
         self.reason = reason
         self.message = message

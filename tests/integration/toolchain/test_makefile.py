@@ -21,6 +21,18 @@ def test_flags_reach_the_command_line_as_they_were_typed() -> None:
     )
 
 
+@pytest.mark.parametrize("typed", ["stack=lab", "STAK=lab", "Stack=lab"])
+def test_a_variable_that_nothing_reads_is_refused(typed: str) -> None:
+    """Before the fix, `make preview stack=lab` previewed prod."""
+    found = make("-n", "preview", typed)
+    assert found.returncode == 2
+    assert f"make reads no variable {typed.partition('=')[0]}; it reads STACK ARGS" in found.stderr
+
+
+def test_render_asks_where_to_before_it_previews() -> None:
+    assert "make render STACK=prod OUT=manifests" in make("-n", "render").stderr
+
+
 @pytest.mark.parametrize(("answer", "asked"), [("1", False), ("", True), ("0", True), ("no", True)])
 def test_only_yes_1_is_a_yes(answer: str, asked: bool) -> None:
     for target in ("up", "destroy", "refresh"):

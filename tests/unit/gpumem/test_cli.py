@@ -89,7 +89,7 @@ def test_what_cannot_be_read_is_one_sentence_and_1(capsys: pytest.CaptureFixture
     assert caught.out == ""
     assert caught.err == (
         "gpumem: there is no ConfigMap gpu-tenancy-ledger in elsewhere: name the stack's namespace "
-        "(--system-namespace), or run pulumi up\n"
+        "(--system-namespace), or run make up\n"
     )
 
 
@@ -137,8 +137,30 @@ def test_a_user_without_the_right_learns_the_role_to_ask_for(capsys: pytest.Capt
     found = reached(RUNNING)
     found.refused.add("/api/v1/nodes")
     assert cli.main(["who"], {}, lambda _: found) == report.FAILED
-    role = "ask for the ClusterRole gpumem-viewer, or for gpumem-operator to see all tenants"
-    assert capsys.readouterr().err == f"gpumem: GET /api/v1/nodes: 403 Forbidden: may not; {role}\n"
+    roles = "`readers` in the stack file gives the ClusterRoles gpumem-viewer and, for all tenants, gpumem-operator"
+    assert capsys.readouterr().err == f"gpumem: you may not GET /api/v1/nodes; {roles}\n"
+
+
+def test_the_value_of_a_flag_is_no_verb() -> None:
+    """Before the fix, `-n who who` ran `who -n who` by luck, and `-n status who` ran status."""
+    assert arguments.verb_first(["-n", "status", "who", "--watch"]) == ["who", "-n", "status", "--watch"]
+    assert arguments.verb_first(["--watch", "status"]) == ["status", "--watch"]
+    assert arguments.verb_first(["--context=fit", "who"]) == ["who", "--context=fit"]
+
+
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([], {}, pytest.fail) == 0
+    assert "explain why a pod" in capsys.readouterr().out
+
+
+def test_a_wrong_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["fit", "4GB"], {}, pytest.fail)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "gpumem: argument MIB: '4GB': must be whole MiB, such as 4000, or end in Mi or Gi, such as 4Gi; "
+        "see kubectl gpumem fit --help\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +229,7 @@ def test_watching_goes_on_after_a_request_that_failed(
         cli.main(["who", "-o", "json", "--watch"], {}, lambda _: found)
     caught = capsys.readouterr()
     assert caught.out.count('"kind": "who"') == 2
-    assert caught.err == "gpumem: GET /api/v1/nodes: 403 Forbidden: may not; the next try is in 2 s\n"
+    assert caught.err == "gpumem: you may not GET /api/v1/nodes; the next try is in 2 s\n"
 
 
 def test_a_history_is_judged_by_the_clusters_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
