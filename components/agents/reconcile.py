@@ -198,7 +198,7 @@ def advertise_job(agent: Agent, ledger: Manifest) -> Manifest:
     The Job that runs reconcile at the rollout has no ttlSecondsAfterFinished. If Kubernetes deleted the finished Job,
     Pulumi would create the Job again after every refresh.
     """
-    spec = job_spec(agent, deadline_seconds=120, retries=2)
+    spec = job_spec(agent, deadline_seconds=_ROLLOUT_MINUTES * 60, retries=2)
     digest = hashlib.sha256(_canonical_json([spec, ledger["data"]]).encode()).hexdigest()[:10]
     metadata = agent.metadata | {
         "name": f"{agent.name}-{digest}",
@@ -215,6 +215,8 @@ def _canonical_json(value: object) -> str:
 # replacement, the old keys would stay on the nodes. When Pulumi replaces the ledger, reconcile first removes the old
 # keys. Pulumi replaces the ledger if the resource domain changes, or if reconcile is removed from the stack.
 _RETIRES = ("metadata.finalizers",)
+# A rollout waits so long for the pod of its Job, because a node may come for the pod, or its image may be found.
+_ROLLOUT_MINUTES = 30
 # Pulumi deletes the old Job before it creates the new one. If the old Job stayed after a failed `up`, its name would
 # make a later `up` fail.
 _RUNS_AGAIN = ("metadata.name",)
@@ -276,5 +278,5 @@ class Capacity(pulumi.ComponentResource):
             parent=self,
             depends_on=[stored],
             replace_on_changes=_RUNS_AGAIN,
-            custom_timeouts=pulumi.CustomTimeouts(create="5m"),
+            custom_timeouts=pulumi.CustomTimeouts(create=f"{_ROLLOUT_MINUTES}m"),
         )
