@@ -27,16 +27,19 @@ from stacks.existing.check import Changes, check
 from stacks.existing.leftovers import Leftovers
 from stacks.existing.planned import RELEASE_TYPE, Identity
 from stacks.existing.planned import declared as declared_objects
+from stacks.follow import follow
 from stacks.kubeconfig import KubeconfigError
 from stacks.platform import alerts_args, policy_configuration
 from stacks.preview import run
 from stacks.preview.events import Op
 from stacks.preview.picture import picture
+from stacks.preview.progress import Progress
 from stacks.preview.remedies import ledger_before, remedies
-from stacks.preview.report import PreviewOutcome, report
+from stacks.preview.report import PreviewOutcome, removal_report, report
 from stacks.problems import key
+from stacks.retirement import Retirement
 from stacks.settings import ConfigError, StackSettings
-from stacks.stuck import Retirement, Wait, unfinished_jobs, why_none_runs
+from stacks.waits import Waits
 from tenancy.drawing.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
@@ -46,7 +49,6 @@ Deployment = Mapping[str, Any]
 
 EXAMPLE = Path("examples") / "template" / "gpus.yaml"
 _ROOT = "pulumi:pulumi:Stack"
-_JOB_TYPE = "kubernetes:batch/v1:Job"
 # The longest wait for objects that are being deleted, and the pause between two looks.
 _ENDING_SECONDS, _BETWEEN_SECONDS = 300, 2
 _PICTURES = Path("build") / "preview"
@@ -99,7 +101,12 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     _refuse_a_later_change(engine, declared, program)
     _refuse_a_later_state(engine, state)
     _clear(engine, state, left, objects, keeps_kueue=keeps_kueue)
-    return _apply(engine, flags, declared.cluster.system_namespace, ended)
+    given = (*GATED, "--skip-preview", "--yes", *flags)
+    if ended.displayed:
+        return run.run_attended(engine, "up", "--suppress-progress", *given, environment=engine.state_at_the_end())
+    with connect(engine) as reader:
+        waits = Waits(reader)
+        return follow(engine, "up", given, ended.events.resources, lambda run: waits.lines(run.unfinished()))
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -115,14 +122,16 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     if left.release and not left.records:  # A killed removal has removed Kueue, and Helm would not find it.
         engine.refresh([left.release])
         state = engine.export()
-    if code := run.run_attended(engine, "destroy", "--preview-only", "--suppress-progress", *flags):
-        return code
+    ended = _previewed(engine, "destroy", "--preview-only", *flags)
+    sys.stdout.write(removal_report(ended, colour=_colour()))
+    if ended.code or ended.interrupted:
+        return ended.code or 1
     _list_the_loss(engine, state)
     _print_leftovers(engine, left, (), keeps_kueue=False)
     _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
     _refuse_a_later_state(engine, state)
     _clear(engine, state, left, (), keeps_kueue=False)
-    return _remove(engine, flags, state)
+    return _remove(engine, flags, state, ended)
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -216,15 +225,8 @@ def _judge(
     full: bool,
     before: Path | None = None,
 ) -> PreviewOutcome:
-    given = [*GATED, *flags]
     print(cluster, flush=True)
-    if full or run.wants_pulumis_display(given):
-        ended = run.preview_displayed(engine, given)
-        print()
-    else:
-        if sys.stderr.isatty():
-            print(f"previewing {engine.stack} …", file=sys.stderr)
-        ended = run.preview_quietly(engine, given)
+    ended = _previewed(engine, "preview", *GATED, *flags, full=full)
     state = ledger_before(ended.events.resources.values())
     lowered = remedies(declared.ledger(), state)
     observed = declared.ledger().observed
@@ -232,6 +234,16 @@ def _judge(
     sys.stdout.write(report(ended, drawn, colour=_colour(), remedies=lowered, observed=observed))
     sys.stdout.flush()
     return ended
+
+
+def _previewed(engine: Engine, command: str, *flags: str, full: bool = False) -> PreviewOutcome:
+    if full or run.wants_pulumis_display(flags):
+        ended = run.preview_displayed(engine, command, *flags)
+        print()
+        return ended
+    if sys.stderr.isatty():
+        print(f"previewing {engine.stack} …", file=sys.stderr)
+    return run.preview_quietly(engine, command, *flags)
 
 
 def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None) -> str:
@@ -290,9 +302,9 @@ def _settled(engine: Engine, state: Deployment) -> tuple[Deployment, Leftovers]:
         left = _look(engine, state)
     if not left.stale and not state["deployment"].get("pending_operations"):
         return state, left
-    what = f"{len(left.stale)} objects again that have" if left.stale else "all objects again, because some may have"
-    print(f"{engine.stack} reads {what} changed since its last run", flush=True)
-    engine.refresh(left.stale)
+    if left.stale:
+        print(f"{engine.stack} reads {len(left.stale)} objects again that have changed since its last run", flush=True)
+    engine.refresh(left.stale or _root(state))  # Each refresh forgets operations that did not end.
     with connect(engine) as cluster:
         if leftovers.settle_release(left, cluster):
             engine.refresh([left.release])
@@ -310,9 +322,13 @@ def _clear(
 ) -> None:
     if left:
         # Pulumi has no command that reads the locks. A refresh of the root fails if another run has locked the stack.
-        engine.refresh([each["urn"] for each in state["deployment"].get("resources") or () if each["type"] == _ROOT])
+        engine.refresh(_root(state))
         with connect(engine) as cluster:
             leftovers.clear(left, cluster, objects, keeps_kueue=keeps_kueue)
+
+
+def _root(state: Deployment) -> list[str]:
+    return [each["urn"] for each in state["deployment"].get("resources") or () if each["type"] == _ROOT]
 
 
 def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, cluster: str) -> None:
@@ -351,37 +367,17 @@ def _refuse_a_later_state(engine: Engine, state: Deployment) -> None:
         raise EngineError(f"Another command has changed {engine.stack} since the preview; run this command again.")
 
 
-def _apply(engine: Engine, flags: Sequence[str], namespace: str, previewed: PreviewOutcome) -> int:
-    """Applies the stack. Raises EngineError if the rollout waits for a Job, and no agent can run."""
-    environment = engine.state_at_the_end()
-    given = (*GATED, "--skip-preview", "--suppress-progress", "--yes", *flags)
-    changed = (each.type for each in previewed.events.resources.values() if each.op in (Op.CREATE, Op.REPLACE))
-    if _JOB_TYPE not in changed:
-        return run.run_attended(engine, "up", *given, environment=environment)
-    with connect(engine) as cluster:
-        wait = Wait(cluster, namespace, unfinished_jobs(cluster, namespace).keys())
-        code = run.run_attended(engine, "up", *given, environment=environment, is_vain=wait.is_vain)
-    if code and wait.why:
-        raise EngineError(
-            f"No agent can run, so the rollout of {engine.stack} has ended.\n  {wait.why}\n"
-            "  After a repair, make up goes on from here."
-        )
-    return code
-
-
-def _remove(engine: Engine, flags: Sequence[str], state: Deployment) -> int:
-    """Removes the stack. If no agent can run, also removes the gpumem from the nodes, or raises EngineError."""
-    environment = engine.state_at_the_end()
-    given = ("--skip-preview", "--suppress-progress", "--yes", *flags)
+def _remove(engine: Engine, flags: Sequence[str], state: Deployment, previewed: PreviewOutcome) -> int:
+    """Removes the stack. If no agent runs, also removes the gpumem from the nodes."""
     namespace = removal.retiring_namespace(state)
-    if namespace is None:
-        return run.run_attended(engine, "destroy", *given, environment=environment)
     with connect(engine) as cluster:
-        retirement = Retirement(cluster, Wait(cluster, namespace))
-        code = run.run_attended(engine, "destroy", *given, environment=environment, is_vain=retirement.is_vain)
-    if retirement.failure:
-        raise EngineError(f"No agent can run, so {engine.stack} cannot go yet.\n  {retirement.failure}")
-    return code
+        waits, retirement = Waits(cluster), Retirement(cluster, namespace) if namespace else None
+
+        def look(progress: Progress) -> list[str]:
+            return [*(retirement.step() if retirement else ()), *waits.lines(progress.unfinished())]
+
+        given = ("--skip-preview", "--yes", *flags)
+        return follow(engine, "destroy", given, previewed.events.resources, look)
 
 
 def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome, left: Leftovers) -> None:
@@ -399,15 +395,12 @@ def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome, left: Leftover
 def _list_the_loss(engine: Engine, state: Deployment) -> None:
     if not state["deployment"].get("resources"):
         return
-    namespace = removal.retiring_namespace(state)
     with connect(engine) as cluster:
         loss = removal.of_state(state, cluster)
-        why = why_none_runs(cluster, namespace) if namespace else None
     for line in loss.lines():
         print(f"{engine.stack} {line}", flush=True)
-    if namespace:
-        how = f"without an agent, because none can run: {why}" if why else "by reconcile, or itself if no agent can run"
-        print(f"{engine.stack} removes its gpumem from the nodes {how}", flush=True)
+    if removal.retiring_namespace(state):
+        print(f"{engine.stack} removes its gpumem from the nodes by reconcile, or itself if no agent runs", flush=True)
     if problems := [*loss.problems()]:
         raise EngineError(_listed(f"{engine.stack} cannot go yet. Nothing was changed.", problems))
 

@@ -16,7 +16,7 @@ import yaml
 
 from stacks.existing.lookup import Object, Reader, Writer, group_path, plurals
 from stacks.existing.planned import RELEASE_TYPE, Identity, identity, is_patch_type, listed
-from stacks.stuck import retire
+from stacks.retirement import retire
 from tenancy import names
 
 # The kinds of the objects that a stack has ever created. Objects of a kind come before those of the kinds after it.
@@ -62,6 +62,7 @@ _PROVIDER = "pulumi"
 _INSTALLED = "deployed"
 _UPGRADES = ("pending-upgrade", "pending-rollback")
 _QUEUES, _ADMISSION = "kueue.x-k8s.io", "admissionregistration.k8s.io"
+_OF_AGENTS = ("apps/v1", "batch/v1")
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,10 @@ def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
             ending.append(key)
         if _seen(resource.get("outputs") or {}, mark, is_patch) != _seen(there, mark, is_patch):
             stale.append(str(resource["urn"]))
-    homes = {found.name for found, _ in ours.values() if found.kind == "Namespace"}
-    secrets = [*reader.items("/api/v1/secrets", labelSelector=_OF_HELM)]
-    records = sorted((each for each in secrets if _is_own_record(each, homes)), key=_revision, reverse=True)
+    homes = {found.name for found, each in ours.values() if found.kind == "Namespace" and _is_for_kueue(each)}
+    paths = [f"/api/v1/namespaces/{home}/secrets" for home in homes]
+    secrets = [each for path in paths for each in reader.items(path, labelSelector=_OF_HELM)]
+    records = sorted(filter(_is_own_record, secrets), key=_revision, reverse=True)
     releases = [each for each in resources if each["type"] == RELEASE_TYPE]
     stale += [str(each["urn"]) for each in releases if _last_seen(each) != [*map(_last, records[:1])]]
     return Leftovers(
@@ -150,16 +152,16 @@ def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
 def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Identity], *, keeps_kueue: bool) -> None:
     """Removes what would stand in the way of the next run, and what nothing declares any more.
 
-    First come the policies, then the queues while Kueue can let them go, and then the ledger with the nodes' gpumem.
-    Raises EngineError.
+    First come the policies, then the queues while Kueue can let them go, then the agents with their pods, and then the
+    ledger with the nodes' gpumem, on which an agent would still act. Raises EngineError.
     """
     orphans = leftovers.orphans(declared)
-    gone = [each for each in orphans if _is_ledger(each)]
     for group in (_ADMISSION, _QUEUES):
         _delete(cluster, [each for each in orphans if each.api_version.startswith(group)])
-    for ledger in gone:
+    _delete(cluster, [each for each in orphans if each.api_version in _OF_AGENTS], "--cascade=foreground")
+    for ledger in filter(_is_ledger, orphans):
         cluster.delete([_reference(ledger)], "--wait=false")
-        retire(cluster, ledger.namespace, "the ledger is of a run that ended before its time")
+        print(*retire(cluster, ledger.namespace), sep="\n", flush=True)
     if leftovers.records and not leftovers.release:
         if not keeps_kueue:
             cluster.delete(_of_the_chart(leftovers.records[0]))
@@ -230,10 +232,14 @@ def _applied(found: Object, manager: str) -> str | None:
     return next((each.get("time") for each in fields if each.get("manager") == manager), None)
 
 
-def _is_own_record(secret: Object, homes: Collection[str]) -> bool:
-    """Returns True if Pulumi's provider has written Helm's record in a namespace of the stack."""
+def _is_for_kueue(namespace: Object) -> bool:
+    return (namespace["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT) == "kueue"
+
+
+def _is_own_record(secret: Object) -> bool:
+    """Returns True if Pulumi's provider has written Helm's record."""
     managers = (fields.get("manager", "") for fields in secret["metadata"].get("managedFields") or ())
-    return secret["metadata"]["namespace"] in homes and any(name.startswith(_PROVIDER) for name in managers)
+    return any(name.startswith(_PROVIDER) for name in managers)
 
 
 def _last_seen(release: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -264,9 +270,9 @@ def _of_the_chart(record: Object) -> list[Object]:
     return [each for each in yaml.safe_load_all(release["manifest"]) if each]
 
 
-def _delete(cluster: Writer, objects: Iterable[Identity]) -> None:
+def _delete(cluster: Writer, objects: Iterable[Identity], *flags: str) -> None:
     if found := [_reference(each) for each in objects]:
-        cluster.delete(found)
+        cluster.delete(found, *flags)
 
 
 def _reference(of: Identity) -> Object:

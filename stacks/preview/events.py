@@ -96,7 +96,8 @@ class Events:
     """The events that the reader has read so far.
 
     `judged` has the mandatory stack policies that have judged the whole graph, each with its pack. `strays` has the
-    lines that are no event.
+    lines that are no event. `ended` has the URNs on which the engine no longer works, and `failed` those on which it
+    gave up.
     """
 
     resources: dict[str, Resource] = field(default_factory=dict)
@@ -104,6 +105,8 @@ class Events:
     violations: list[PolicyEvent] = field(default_factory=list)
     judged: set[tuple[str, str]] = field(default_factory=set)
     strays: list[str] = field(default_factory=list)
+    ended: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
     succeeded: bool = False
     cancelled: bool = False
 
@@ -121,6 +124,11 @@ class Events:
         match event:
             case {"resourcePreEvent": {"metadata": step}}:
                 self._step(step)
+            case {"resOutputsEvent": {"metadata": {"urn": urn}}}:
+                self.ended.add(urn)
+            case {"resOpFailedEvent": {"metadata": {"urn": urn}}}:
+                self.ended.add(urn)
+                self.failed.add(urn)
             case {"diagnosticEvent": diagnostic}:
                 self._diagnose(diagnostic)
             case {"stdoutEvent": {"message": text}}:
@@ -142,6 +150,7 @@ class Events:
         op = _OPS.get(step["op"], Op.UPDATE)
         new, old = step.get("new") or {}, step.get("old") or {}
         urn, state = step["urn"], new or old
+        self.ended.discard(urn)  # A replacement has several steps.
         known = self.resources.get(urn)
         if known is None or _GRAVITY[op] < _GRAVITY[known.op]:
             parent = state.get("parent") or ""

@@ -5,7 +5,7 @@ end.
 import signal
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from stacks.preview.events import Events, Op, PolicyEvent, Resource
@@ -22,7 +22,7 @@ _MOST_UPDATES = 8  # The maximum number of updates that the report lists for one
 _MOST_PROPERTIES = 3
 _LABEL_COLUMNS = 44
 _INDENT = "   "
-_REASONS = ("info#err", "error")  # The severities of messages that explain a failure.
+REASONS = ("info#err", "error")  # The severities of messages that explain a failure.
 _HOLLOW = "error: preview failed"  # The engine's last message after every failure.
 _GREEN, _RED, _YELLOW, _MAGENTA, _BOLD_GREEN, _BOLD_RED, _DIM = "32", "31", "33", "35", "1;32", "1;31", "2"
 _COLOURS = {Op.CREATE: _GREEN, Op.IMPORT: _GREEN, Op.UPDATE: _YELLOW, Op.REPLACE: _MAGENTA, Op.DELETE: _RED}
@@ -96,6 +96,17 @@ def report(run: PreviewOutcome, chart: str, *, colour: bool, remedies: Iterable[
     return "\n\n".join(text for text in texts if text) + "\n"
 
 
+def removal_report(run: PreviewOutcome, *, colour: bool) -> str:
+    """Returns the number of objects that a removal deletes, by component, or the reason why its preview failed."""
+    paint = _Paint(colour)
+    resources = run.events.resources
+    rows = [*_rows(resources, _ORDER)]
+    width = max((len(row.label) for row in rows), default=0)
+    lines = [f"{run.stack}: {_amounts(Counter(each.op for each in resources.values()), paint)}"] if resources else []
+    lines += [f"  {row.label:{width}}  {_amounts(row.counts, paint)}" for row in rows]
+    return "".join(f"{line}\n" for line in (*lines, *(_reasons(run) if run.code else ())))
+
+
 class _Paint:
     def __init__(self, colour: bool) -> None:
         self._colour = colour
@@ -145,16 +156,16 @@ def _changes(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
         yield paint("  FULL=1 lists every resource, ARGS=--diff every property", _DIM)
 
 
-def _rows(resources: Mapping[str, Resource]) -> Iterator[_Row]:
+def _rows(resources: Mapping[str, Resource], counted: Collection[Op] = _COUNTED) -> Iterator[_Row]:
     components: dict[str, list[Resource]] = {}
     for resource in resources.values():
-        components.setdefault(_component(resource, resources), []).append(resource)
+        components.setdefault(component(resource, resources), []).append(resource)
     rows: list[_Row] = []
     new: dict[tuple[str, Op], Counter[str]] = {}
     for urn, members in components.items():
         kind, _, name = resources[urn].label.partition(" ")
         counts = Counter(member.op for member in members)
-        listed = sorted((member for member in members if member.op not in _COUNTED), key=lambda found: found.label)
+        listed = sorted((member for member in members if member.op not in counted), key=lambda found: found.label)
         if listed or len(counts) > 1:
             rows.append(_Row(kind, (name,), counts, tuple(listed)))
         elif Op.SAME not in counts:
@@ -163,7 +174,7 @@ def _rows(resources: Mapping[str, Resource]) -> Iterator[_Row]:
     yield from sorted(rows, key=lambda row: row.label)
 
 
-def _component(resource: Resource, resources: Mapping[str, Resource]) -> str:
+def component(resource: Resource, resources: Mapping[str, Resource]) -> str:
     """Returns the URN of the resource's ancestor directly below the stack. If the resource is the stack itself,
     returns the stack's URN."""
     while (parent := resources.get(resource.parent)) is not None and not parent.is_stack:
@@ -188,7 +199,7 @@ def _differing(properties: Sequence[str]) -> str:
 
 def _remarks(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
     """Yields the messages of the program and its plugins, without the messages that the verdict repeats."""
-    reasons = _REASONS if run.exit_code else ()
+    reasons = REASONS if run.exit_code else ()
     for message in run.events.diagnostics:
         if message.severity not in reasons:
             yield paint(message.text, _YELLOW) if message.severity == "warning" else message.text
@@ -222,7 +233,7 @@ def _verdict(run: PreviewOutcome, paint: _Paint) -> Iterator[str]:
 
 def _reasons(run: PreviewOutcome) -> Iterator[str]:
     for message in run.events.diagnostics:
-        if message.severity in _REASONS and message.text != _HOLLOW:
+        if message.severity in REASONS and message.text != _HOLLOW:
             yield message.text
     yield from run.events.strays
     if run.stderr.strip():

@@ -23,7 +23,7 @@ class Objects:
         self.changes.append(f"patch {what[0]} {what[1]}")
 
     def delete(self, objects: Iterable[Object], *flags: str) -> None:
-        self.changes += [f"delete {each['kind']} {each['metadata']['name']}" for each in objects]
+        self.changes += [" ".join(("delete", each["kind"], each["metadata"]["name"], *flags)) for each in objects]
 
     def give_back(self, found: Object, manager: str) -> None:
         self.changes.append(f"give back {found['kind']} {found['metadata']['name']} of {manager}")

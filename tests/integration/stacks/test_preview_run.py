@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def engine(folder: Path, script: str) -> Engine:
 
 
 def quietly(folder: Path, script: str, *arguments: str) -> run.PreviewOutcome:
-    return run.preview_quietly(engine(folder, script), arguments)
+    return run.preview_quietly(engine(folder, script), "preview", *arguments)
 
 
 def test_the_events_come_by_stdout_and_everything_else_by_stderr(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_pulumis_own_display_goes_to_the_terminal_and_its_events_to_a_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = 'echo "$PULUMI_DEBUG_COMMANDS $*"; for last; do :; done; emit > "$last"; echo oh >&2; exit 3'
-    ended = run.preview_displayed(engine(tmp_path, script), [*GATE, "--diff"])
+    ended = run.preview_displayed(engine(tmp_path, script), "preview", *GATE, "--diff")
     out, err = capfd.readouterr()
     assert out.startswith("true preview --stack lab --policy-pack policy --diff --suppress-progress --event-log /")
     assert err == "oh\n"
@@ -61,7 +62,7 @@ def test_ctrl_c_in_pulumis_own_display_is_an_interruption(tmp_path: Path) -> Non
     said = {"stdoutEvent": {"message": "<{%fg 9%}>^C received; cancelling.<{%reset%}>"}}
     cancelled = "".join(lines([root(), said, summary("failed")]))
     script = f"for last; do :; done; echo '{cancelled}' > \"$last\"; exit 1"
-    assert run.preview_displayed(engine(tmp_path, script), GATE).interrupted
+    assert run.preview_displayed(engine(tmp_path, script), "preview", *GATE).interrupted
 
 
 def waiting_for(number: signal.Signals) -> str:
@@ -87,7 +88,7 @@ import os, sys
 from pathlib import Path
 from stacks.engine import Engine
 from stacks.preview import run
-ended = run.preview_quietly(Engine(Path(sys.argv[1]), "lab", os.environ), [])
+ended = run.preview_quietly(Engine(Path(sys.argv[1]), "lab", os.environ), "preview")
 print(ended.interrupted, ended.code, ended.exit_code, ended.stderr.split())
 """
 
@@ -114,16 +115,23 @@ def test_an_interrupted_preview_lets_pulumi_finish_and_fails(
     assert out == f"True 0 130 ['{number.name.removeprefix('SIG')}']\n"
 
 
-def test_a_command_that_is_in_vain_is_cancelled_once_and_ends_by_itself(
+def test_a_logged_command_writes_its_display_into_a_file_and_its_events_come_while_it_runs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[bool] = []
+    came: list[tuple[int, bool]] = []
 
-    def is_vain() -> bool:
-        asked.append((tmp_path / "started").exists() and bool(asked))
-        return asked[-1]
+    def watch(lines: Iterable[str], signalled: bool) -> None:
+        came.append((len([*lines]), signalled))
+        if sum(count for count, _ in came) == len(lines_of_events):
+            (tmp_path / "go").touch()
 
-    pulumi = engine(tmp_path, f"{waiting_for(signal.SIGINT)}; exit 4")
-    assert run.run_attended(pulumi, "up", is_vain=is_vain) == 4
-    assert (asked[-1], sum(asked)) == (True, 1)
-    assert capfd.readouterr().err == "INT\n"
+    lines_of_events = lines([root(), judged(), summary()])
+    first = 'for last; do :; done; head -n 1 $here/events.json > "$last"; printf \'{"torn\' >> "$last"'
+    rest = 'printf \'": 1}\\n\' >> "$last"; sed 1,2d $here/events.json >> "$last"'
+    wait = "while [ $((tries += 1)) -lt 400 ] && [ ! -e $here/go ]; do sleep 0.05; done"
+    script = f"echo shown; echo oh >&2; {first}; sleep 1.5; {rest}; tries=0; {wait}; exit 4"
+    log = tmp_path / "logs" / "lab-up.log"
+    code = run.run_logged(engine(tmp_path, script), "up", "--yes", environment={}, log=log, watch=watch)
+    assert (code, log.read_text(), capfd.readouterr()) == (4, "shown\noh\n", ("", ""))
+    assert [count for count, _ in came if count] == [1, 2]
+    assert not any(signalled for _, signalled in came)

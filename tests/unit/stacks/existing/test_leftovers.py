@@ -24,7 +24,9 @@ LISTS = {
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "ClusterQueue": "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
-    "Secret": "/api/v1/secrets",
+    "CronJob": "/apis/batch/v1/cronjobs",
+    "DaemonSet": "/apis/apps/v1/daemonsets",
+    "Secret": "/api/v1/namespaces/{}/secrets",
 }
 Found = dict[str, Any]
 
@@ -33,6 +35,8 @@ Found = dict[str, Any]
 def _policies(monkeypatch: pytest.MonkeyPatch) -> None:
     policies = {"ValidatingAdmissionPolicy": "validatingadmissionpolicies"}
     monkeypatch.setitem(PLURALS, "admissionregistration.k8s.io/v1", policies)
+    monkeypatch.setitem(PLURALS, "apps/v1", {"DaemonSet": "daemonsets"})
+    monkeypatch.setitem(PLURALS, "batch/v1", {"CronJob": "cronjobs"})
     monkeypatch.setitem(PLURALS, "kueue.x-k8s.io/v1beta2", {"ClusterQueue": "clusterqueues"})
 
 
@@ -84,7 +88,8 @@ def release(revision: int = 1, status: str = "deployed") -> Found:
 def cluster(*there: Found) -> Objects:
     lists: dict[str, list[Mapping[str, Any]]] = {}
     for each in there:
-        lists.setdefault(LISTS[each["kind"]], []).append(each)
+        path = LISTS[each["kind"]].format(each["metadata"].get("namespace"))
+        lists.setdefault(path, []).append(each)
     return Objects(lists)
 
 
@@ -93,7 +98,8 @@ def looked(*there: Found, state: tuple[Found, ...] = ()) -> Leftovers:
 
 
 QUOTA, CLASS = found("ResourceQuota", "seats", "immich"), found("PriorityClass", "gpu")
-HOME, TENANT = found("Namespace", "kueue-system"), found("Namespace", "immich")
+HOME = found("Namespace", "kueue-system", labels={**PART, names.LABEL_COMPONENT: "kueue"})
+TENANT = found("Namespace", "immich")
 LEDGER = found("ConfigMap", names.LEDGER, "gpu-tenancy-system")
 POLICY = found("ValidatingAdmissionPolicy", "p")
 
@@ -162,9 +168,21 @@ def test_only_objects_with_exactly_this_stacks_mark_are_removed_and_no_namespace
     clear(look({"deployment": {}}, MARK, world), world, (), keeps_kueue=False)
     assert world.changes == [
         "delete ValidatingAdmissionPolicy p",
-        f"delete ConfigMap {names.LEDGER}",
+        f"delete ConfigMap {names.LEDGER} --wait=false",
         *("delete ValidatingAdmissionPolicy p", "delete PriorityClass gpu"),
         *(f"delete ConfigMap {names.LEDGER}", "delete ResourceQuota seats"),
+    ]
+
+
+def test_agents_and_their_pods_are_gone_before_the_ledger_is_retired() -> None:
+    """An agent that still runs would act on the ledger meanwhile."""
+    agents = found("DaemonSet", "exporter", "nodes"), found("CronJob", "reconcile", "gpu-tenancy-system")
+    world = cluster(LEDGER, QUOTA, *agents)
+    clear(look({"deployment": {}}, MARK, world), world, (), keeps_kueue=False)
+    assert world.changes[:3] == [
+        "delete DaemonSet exporter --cascade=foreground",
+        "delete CronJob reconcile --cascade=foreground",
+        f"delete ConfigMap {names.LEDGER} --wait=false",
     ]
 
 
