@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT, stack_mark
 
-Deployment = Mapping[str, Any]
+Exported = Mapping[str, Any]
 
 EXAMPLE = Path("examples") / "template" / "gpus.yaml"
 _ROOT = "pulumi:pulumi:Stack"
@@ -53,6 +53,30 @@ _ROOT = "pulumi:pulumi:Stack"
 _ENDING_SECONDS, _BETWEEN_SECONDS = 300, 2
 _PICTURES = Path("build") / "preview"
 _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
+
+
+@dataclass(frozen=True)
+class State:
+    """The state as `pulumi stack export` prints it, and the files of which it was read."""
+
+    exported: Exported
+    files: Mapping[Path, tuple[int, int]]
+
+    @classmethod
+    def of(cls, engine: Engine) -> "State":
+        """Reads the state. Creates the stack if the backend lacks it. Raises EngineError."""
+        files = lock.state_files(engine)
+        if not files and engine.select():
+            return cls({"deployment": {}}, lock.state_files(engine))
+        return cls(engine.export(), files)
+
+    def is_old(self, engine: Engine) -> bool:
+        """Returns True if another command has written the state since. For a folder, Pulumi need not be asked."""
+        return lock.state_files(engine) != self.files if self.files else engine.export() != self.exported
+
+    @property
+    def resources(self) -> Sequence[Mapping[str, Any]]:
+        return self.exported["deployment"].get("resources") or ()
 
 
 def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | None = None) -> int:
@@ -121,7 +145,7 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
         raise EngineError(f"Helm does not know {engine.stack}'s Kueue any more; run make up, and then this again.")
     if left.release and not left.records:  # A killed removal has removed Kueue, and Helm would not find it.
         engine.refresh([left.release])
-        state = engine.export()
+        state = State.of(engine)
     ended = _previewed(engine, "destroy", "--preview-only", *flags)
     sys.stdout.write(removal_report(ended, colour=_colour()))
     if ended.code or ended.interrupted:
@@ -137,7 +161,8 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
     refuse_flags(flags, engine.environment, gated=False)
-    _unlocked(engine)
+    _unlock(engine)
+    engine.select()
     given = (*(("--yes",) if yes else ()), *flags)
     return run.run_attended(engine, "refresh", *given, environment=engine.state_at_the_end())
 
@@ -264,31 +289,29 @@ def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None
     return f"picture of the seats: {path}"
 
 
-def _unlocked(engine: Engine) -> None:
-    """Creates the stack if the backend lacks it, and removes the lock of a killed run. Raises EngineError."""
+def _unlock(engine: Engine) -> None:
+    """Removes the lock of a killed run. Raises EngineError."""
     engine.existing_stack_file()
-    is_stale = lock.is_stale(engine)
-    engine.select()
-    if is_stale:
+    if lock.is_stale(engine):
         engine.cancel()
         print(f"{engine.stack}: removed the lock of a run that ended before its time", flush=True)
 
 
-def _begin(engine: Engine) -> tuple[Deployment, str]:
+def _begin(engine: Engine) -> tuple[State, str]:
     """Returns the state and a description of the cluster. Raises EngineError if the state is of another cluster."""
-    _unlocked(engine)
-    state = engine.export()
+    _unlock(engine)
+    state = State.of(engine)
     cluster = _cluster(engine)
     _refuse_the_state_of_another_cluster(engine, state, cluster)
     return state, cluster
 
 
-def _look(engine: Engine, state: Deployment) -> Leftovers:
+def _look(engine: Engine, state: State) -> Leftovers:
     with connect(engine) as reader:
-        return leftovers.look(state, stack_mark(PROJECT, engine.stack), reader)
+        return leftovers.look(state.exported, stack_mark(PROJECT, engine.stack), reader)
 
 
-def _settled(engine: Engine, state: Deployment) -> tuple[Deployment, Leftovers]:
+def _settled(engine: Engine, state: State) -> tuple[State, Leftovers]:
     """Returns a state that agrees with the cluster about all that it names, and what it does not name.
 
     Waits for objects that a killed removal was deleting. Raises EngineError.
@@ -300,7 +323,7 @@ def _settled(engine: Engine, state: Deployment) -> tuple[Deployment, Leftovers]:
             raise EngineError(f"not gone in {_ENDING_SECONDS} s: {late}; kubectl describe says what they wait for")
         time.sleep(_BETWEEN_SECONDS)
         left = _look(engine, state)
-    if not left.stale and not state["deployment"].get("pending_operations"):
+    if not left.stale and not state.exported["deployment"].get("pending_operations"):
         return state, left
     if left.stale:
         print(f"{engine.stack} reads {len(left.stale)} objects again that have changed since its last run", flush=True)
@@ -308,7 +331,7 @@ def _settled(engine: Engine, state: Deployment) -> tuple[Deployment, Leftovers]:
     with connect(engine) as cluster:
         if leftovers.settle_release(left, cluster):
             engine.refresh([left.release])
-    state = engine.export()
+    state = State.of(engine)
     return state, _look(engine, state)
 
 
@@ -317,9 +340,7 @@ def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Identi
         print(f"{engine.stack} {line}", flush=True)
 
 
-def _clear(
-    engine: Engine, state: Deployment, left: Leftovers, objects: Collection[Identity], *, keeps_kueue: bool
-) -> None:
+def _clear(engine: Engine, state: State, left: Leftovers, objects: Collection[Identity], *, keeps_kueue: bool) -> None:
     if left:
         # Pulumi has no command that reads the locks. A refresh of the root fails if another run has locked the stack.
         engine.refresh(_root(state))
@@ -327,12 +348,12 @@ def _clear(
             leftovers.clear(left, cluster, objects, keeps_kueue=keeps_kueue)
 
 
-def _root(state: Deployment) -> list[str]:
-    return [each["urn"] for each in state["deployment"].get("resources") or () if each["type"] == _ROOT]
+def _root(state: State) -> list[str]:
+    return [each["urn"] for each in state.resources if each["type"] == _ROOT]
 
 
-def _refuse_the_state_of_another_cluster(engine: Engine, state: Deployment, cluster: str) -> None:
-    namespaces = origin.namespaces_by_uid(state)
+def _refuse_the_state_of_another_cluster(engine: Engine, state: State, cluster: str) -> None:
+    namespaces = origin.namespaces_by_uid(state.exported)
     if not namespaces:
         return
     with connect(engine) as reader:
@@ -361,15 +382,15 @@ def _refuse_a_later_change(engine: Engine, previewed: StackSettings, program: Ma
     raise EngineError(f"{changed} has changed since the preview; run make up again.")
 
 
-def _refuse_a_later_state(engine: Engine, state: Deployment) -> None:
+def _refuse_a_later_state(engine: Engine, state: State) -> None:
     """Raises EngineError if another command has ended since the preview, so that the preview is wrong."""
-    if engine.export() != state:
+    if state.is_old(engine):
         raise EngineError(f"Another command has changed {engine.stack} since the preview; run this command again.")
 
 
-def _remove(engine: Engine, flags: Sequence[str], state: Deployment, previewed: PreviewOutcome) -> int:
+def _remove(engine: Engine, flags: Sequence[str], state: State, previewed: PreviewOutcome) -> int:
     """Removes the stack. If no agent runs, also removes the gpumem from the nodes."""
-    namespace = removal.retiring_namespace(state)
+    namespace = removal.retiring_namespace(state.exported)
     with connect(engine) as cluster:
         waits, retirement = Waits(cluster), Retirement(cluster, namespace) if namespace else None
 
@@ -392,14 +413,14 @@ def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome, left: Leftover
         raise EngineError(_listed(f"{engine.stack} does not fit the cluster. Nothing was changed.", verdict.problems))
 
 
-def _list_the_loss(engine: Engine, state: Deployment) -> None:
-    if not state["deployment"].get("resources"):
+def _list_the_loss(engine: Engine, state: State) -> None:
+    if not state.resources:
         return
     with connect(engine) as cluster:
-        loss = removal.of_state(state, cluster)
+        loss = removal.of_state(state.exported, cluster)
     for line in loss.lines():
         print(f"{engine.stack} {line}", flush=True)
-    if removal.retiring_namespace(state):
+    if removal.retiring_namespace(state.exported):
         print(f"{engine.stack} removes its gpumem from the nodes by reconcile, or itself if no agent runs", flush=True)
     if problems := [*loss.problems()]:
         raise EngineError(_listed(f"{engine.stack} cannot go yet. Nothing was changed.", problems))

@@ -22,6 +22,7 @@ _STATE = ".state"
 _SKIP_CHECKPOINTS = "PULUMI_SKIP_CHECKPOINTS"
 # Linux limits a command line to 2 MiB, and a URN has about 100 bytes.
 _MOST_TARGETS = 2000
+_CREATED = "Created stack"  # what Pulumi prints
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 _ELSEWHERE = "the stack is --stack NAME (STACK=NAME) in this folder; leave it out"
 _PART = "the policy pack judges a stack as a whole; leave it out"
@@ -126,8 +127,8 @@ class Engine:
         found = [*self.root.glob("*.py"), *self.root.glob("[!.]*/**/*.py")]
         return {file: (stat.st_mtime_ns, stat.st_size) for file in found for stat in (file.stat(),)}
 
-    def select(self) -> None:
-        """Creates the stack if the backend does not have it yet. Raises EngineError.
+    def select(self) -> bool:
+        """Creates the stack if the backend does not have it yet. Returns True if it did. Raises EngineError.
 
         When Pulumi adds the salt of a new stack to the stack file, Pulumi also removes blank lines. Therefore Pulumi
         gets a copy of the project, and this method appends the salt to the real stack file.
@@ -144,6 +145,7 @@ class Engine:
             salt, text = _salt(copy.read_text(encoding="utf-8")), file.read_text(encoding="utf-8")
         if salt and not _salt(text):  # a stack with some secrets providers has no salt
             file.write_text(f"{text.removesuffix(chr(10))}\n{salt}\n", encoding="utf-8")
+        return _CREATED in done.stdout
 
 
 def _salt(text: str) -> str:

@@ -12,6 +12,7 @@ import json
 import os
 import pwd
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,26 +50,43 @@ def is_stale(engine: Engine) -> bool:
     Raises EngineError if the process of a lock still runs or is unknown. In another backend than a folder, Pulumi
     itself refuses a locked stack, and nobody can know if the process of another machine runs.
     """
-    backend = engine.environment.get("PULUMI_BACKEND_URL", "")
-    if not backend.startswith(_SCHEME):
-        return False
-    root = Path(backend.removeprefix(_SCHEME).partition("?")[0]).expanduser() / ".pulumi"
-    project = yaml.safe_load((engine.root / "Pulumi.yaml").read_text(encoding="utf-8"))["name"]
-    files = sorted((root / "locks" / "organization" / project / engine.stack).glob("*.json"))
+    files = _files(engine, "locks/organization/{project}/{stack}", "*.json")
     for file in files:
         content = json.loads(file.read_text(encoding="utf-8"))
         lock = Lock(content["pid"], content["username"], content["hostname"], content["timestamp"])
         if not lock.is_stale:
             raise EngineError(
                 f"{engine.stack} is in use by {lock}. Wait; or, if you know that it is gone: "
-                f"PULUMI_BACKEND_URL={backend} {engine.pulumi} cancel --stack {engine.stack}"
+                f"PULUMI_BACKEND_URL={_backend(engine)} {engine.pulumi} cancel --stack {engine.stack}"
             )
-    for file in (root / "stacks" / project).glob(f"{engine.stack}.json*.attrs") if files else ():
+    for file in _files(engine, "stacks/{project}", f"{engine.stack}.json*.attrs") if files else ():
         try:
             json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
             file.unlink()
     return bool(files)
+
+
+def state_files(engine: Engine) -> Mapping[Path, tuple[int, int]]:
+    """Returns the state's files with the time in ns and the size in bytes, which differ after each run.
+
+    In another backend than a folder, and before the first run, there are none.
+    """
+    found = _files(engine, "stacks/{project}", f"{engine.stack}.json*")
+    return {file: (stat.st_mtime_ns, stat.st_size) for file in found for stat in (file.stat(),)}
+
+
+def _files(engine: Engine, folder: str, pattern: str) -> list[Path]:
+    """Returns the files of the backend, if it is a folder."""
+    if not _backend(engine).startswith(_SCHEME):
+        return []
+    root = Path(_backend(engine).removeprefix(_SCHEME).partition("?")[0]).expanduser() / ".pulumi"
+    project = yaml.safe_load((engine.root / "Pulumi.yaml").read_text(encoding="utf-8"))["name"]
+    return sorted((root / folder.format(project=project, stack=engine.stack)).glob(pattern))
+
+
+def _backend(engine: Engine) -> str:
+    return engine.environment.get("PULUMI_BACKEND_URL", "")
 
 
 def _user() -> str:

@@ -170,6 +170,40 @@ def test_nothing_is_changed_if_another_command_has_ended_since_the_preview(
     assert "preview" in steps(project)[-1]
 
 
+def stored(project: Path) -> Path:
+    """Writes the state file of prod, which only a folder as the backend has."""
+    file = project / ".state/.pulumi/stacks/gpu-tenancy/prod.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    return file
+
+
+@pytest.mark.parametrize(("command", "preview"), [("up", "preview"), ("destroy", "destroy")])
+def test_a_command_runs_pulumi_three_times(command: str, preview: str, project: Path, cluster: str) -> None:
+    stored(project)
+    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}'; exit 0", f"echo select >> {project}/calls")
+    assert main([command, "--stack", "prod", "--yes"], project) == 0
+    assert [call.split(" --")[0] for call in calls(project)] == ["stack export", preview, command]
+
+
+def test_the_first_rollout_runs_pulumi_three_times(project: Path, cluster: str) -> None:
+    file = stored(project)
+    file.unlink()
+    select = f"echo > {file}; echo select >> {project}/calls; echo \"Created stack 'prod'\""
+    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}'; exit 0", select)
+    assert main(["up", "--stack", "prod", "--yes"], project) == 0
+    assert [call.split(" --")[0] for call in calls(project)] == ["select", "preview", "up"]
+
+
+@pytest.mark.parametrize("command", ["up", "destroy"])
+def test_nothing_is_changed_if_the_state_file_is_another_since_the_preview(
+    command: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, f"case $* in *preview*) echo later > {stored(project)}; echo '{ACCEPTED}';; esac; exit 0")
+    assert main([command, "--stack", "prod", "--yes"], project) == 1
+    assert capsys.readouterr().err.startswith("Another command has changed prod since the preview")
+
+
 @pytest.mark.parametrize("asked", [None, "false"])
 @pytest.mark.parametrize("command", ["up", "destroy", "refresh"])
 def test_the_state_is_written_only_at_the_end_unless_the_operator_asks_for_each_step(
