@@ -20,9 +20,10 @@ from stacks.engine import Engine, EngineError
 from stacks.existing.planned import RELEASE_TYPE, is_patch
 from stacks.preview.events import Events, Resource
 
-# The folders in their order. Namespaces of all components have a folder of their own.
-WAVES = ("namespaces", "priorities", "kueue", "queues", "budgets", "agents", "admission")
-_NAMESPACES, _PRIORITIES, KUEUE, _QUEUES, _BUDGETS, _AGENTS, _ADMISSION = range(len(WAVES))
+# The folders in their order. The first one has what a removal leaves: all namespaces, because people have objects in
+# them, and the patches, because their objects were there before the stack.
+WAVES = ("never-delete", "priorities", "kueue", "queues", "budgets", "agents", "admission")
+_NEVER_DELETE, _PRIORITIES, KUEUE, _QUEUES, _BUDGETS, _AGENTS, _ADMISSION = range(len(WAVES))
 # The folder of each component's objects. Components that are not listed are agents.
 _OF_COMPONENT = {
     "Admission": _ADMISSION,
@@ -36,7 +37,7 @@ _OF_COMPONENT = {
     "Tenant": _BUDGETS,
 }
 _ARGO_WAVE = "argocd.argoproj.io/sync-wave"
-# A deployment tool must not delete a namespace together with everything that its tenant has there.
+# With these annotations, a deployment tool does not delete an object either.
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false,Delete=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 _FOR_PULUMI = "pulumi.com/"  # annotations that only Pulumi's provider reads
 # Lists the files of the last run, one path in each line. A run removes and replaces only these files.
@@ -131,8 +132,8 @@ def _is_an_object(resource: Resource) -> bool:
 
 
 def _wave(resource: Resource) -> int:
-    if resource.inputs["kind"] == "Namespace":
-        return _NAMESPACES
+    if resource.inputs["kind"] == "Namespace" or is_patch(resource):
+        return _NEVER_DELETE
     *_, types, _ = resource.urn.split("::", 3)
     components = (each.rpartition(":")[2] for each in types.split("$"))
     return next((_OF_COMPONENT[each] for each in components if each in _OF_COMPONENT), _AGENTS)
@@ -140,7 +141,7 @@ def _wave(resource: Resource) -> int:
 
 def _annotated(each: Placed) -> Mapping[str, Any]:
     metadata = each.manifest["metadata"]
-    kept = KEPT if each.manifest["kind"] == "Namespace" else {}
+    kept = KEPT if each.wave == _NEVER_DELETE else {}
     own = {name: text for name, text in metadata.get("annotations", {}).items() if not name.startswith(_FOR_PULUMI)}
     annotations = {**own, _ARGO_WAVE: str(each.wave), **kept}
     return {**each.manifest, "metadata": {**metadata, "annotations": annotations}}

@@ -1,5 +1,6 @@
 """Tests the folders and files of a stack as plain manifests."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from stacks import render
 from stacks.engine import Engine, EngineError
 from stacks.preview.events import Op, Resource
 from stacks.render import Placed
+from tests.support.paths import ROOT
 
+PAGE = ROOT / "docs" / "howto" / "use-flux-or-argo.md"
 URN = "urn:pulumi:prod::gpu-tenancy::"
 ENGINE = Engine(Path(), "prod", {})
 
@@ -35,7 +38,7 @@ def test_an_object_is_in_a_folder_after_all_that_it_needs(tmp_path: Path) -> Non
     out = tmp_path / "out"
     render.write("prod", render.placed(ENGINE, [POLICY, AGENT, COMPONENT, QUOTA, NAMESPACE]), out)
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.yaml")) == [
-        "0-namespaces/namespace_chat.yaml",
+        "0-never-delete/namespace_chat.yaml",
         "4-budgets/resourcequota_chat_seats.yaml",
         "5-agents/cronjob_system_watchdog.yaml",
         "6-admission/validatingadmissionpolicy_p.yaml",
@@ -43,9 +46,25 @@ def test_an_object_is_in_a_folder_after_all_that_it_needs(tmp_path: Path) -> Non
     ]
 
 
+def test_what_was_there_before_the_stack_is_in_the_folder_that_no_removal_names(tmp_path: Path) -> None:
+    home = made("Tenant", "kubernetes:core/v1:NamespacePatch", manifest("Namespace", "immich"))
+    existing = {**manifest("PriorityClass", "gpu"), "apiVersion": "scheduling.k8s.io/v1"}
+    priority = made("Priorities", "kubernetes:scheduling.k8s.io/v1:PriorityClassPatch", existing)
+    render.write("prod", render.placed(ENGINE, [home, priority, NAMESPACE, QUOTA]), tmp_path)
+    ours = {Path(name).parts[0] for name in files(tmp_path) if "quota" in name}
+    assert ours == {"4-budgets"}
+    kept = {name: text for name, text in files(tmp_path).items() if name.startswith("0-never-delete/")}
+    assert {yaml.safe_load(text)["metadata"]["name"] for text in kept.values()} == {"immich", "gpu", "chat"}
+    for text in kept.values():
+        assert render.KEPT.items() <= yaml.safe_load(text)["metadata"]["annotations"].items()
+    (removal,) = re.findall(r"## Remove the objects\n.*?```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert "manifests/[1-9]-*" in removal
+    assert not re.search(r"manifests/(\*|\[0|0)|-R|--recursive|-f manifests\b(?!/)", removal)
+
+
 def test_argo_and_flux_read_the_order_and_keep_namespaces(tmp_path: Path) -> None:
     render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
-    namespace = yaml.safe_load((tmp_path / "0-namespaces" / "namespace_chat.yaml").read_text())
+    namespace = yaml.safe_load((tmp_path / "0-never-delete" / "namespace_chat.yaml").read_text())
     assert namespace["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "0", **render.KEPT}
     agent = yaml.safe_load((tmp_path / "5-agents" / "cronjob_system_watchdog.yaml").read_text())
     assert agent["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "5"}
@@ -65,19 +84,19 @@ def files(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_second_run_into_a_repository_keeps_everything_that_render_did_not_write(tmp_path: Path) -> None:
+def test_render_removes_only_files_that_its_own_last_run_listed(tmp_path: Path) -> None:
     render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
     mine = {".git/HEAD": "main", "apps/immich.yaml": "mine", "5-agents/mine.yaml": "mine", "5-agents/sub/x": "mine"}
     for name, text in mine.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     render.write("prod", render.placed(ENGINE, [NAMESPACE]), tmp_path)
-    ours = {".rendered-by-gpu-tenancy", "0-namespaces/namespace_chat.yaml", "flux/kustomizations.yaml"}
+    ours = {".rendered-by-gpu-tenancy", "0-never-delete/namespace_chat.yaml", "flux/kustomizations.yaml"}
     assert files(tmp_path).keys() == mine.keys() | ours
     assert mine.items() <= files(tmp_path).items()
 
 
-@pytest.mark.parametrize("line", ["../precious", "0-namespaces/../../precious", "apps/precious", "/etc/precious", ".."])
+@pytest.mark.parametrize("line", ["../precious", "0-never-delete/../../x", "apps/precious", "/etc/precious", ".."])
 def test_a_line_of_the_index_that_names_another_place_removes_nothing(line: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     render.write("prod", render.placed(ENGINE, [NAMESPACE]), out)
@@ -85,7 +104,7 @@ def test_a_line_of_the_index_that_names_another_place_removes_nothing(line: str,
     for place in (tmp_path, out / "apps"):
         (place / "precious").write_text("mine")
     (out / ".rendered-by-gpu-tenancy").write_text(
-        f"{line}\n0-namespaces/namespace_chat.yaml\nflux/kustomizations.yaml\n"
+        f"{line}\n0-never-delete/namespace_chat.yaml\nflux/kustomizations.yaml\n"
     )
     render.write("prod", render.placed(ENGINE, [NAMESPACE]), out)
     assert (tmp_path / "precious").exists()
@@ -93,11 +112,11 @@ def test_a_line_of_the_index_that_names_another_place_removes_nothing(line: str,
 
 
 def test_a_file_that_render_did_not_write_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "0-namespaces").mkdir()
-    (tmp_path / "0-namespaces" / "namespace_chat.yaml").write_text("mine")
-    with pytest.raises(EngineError, match=r"did not write and would replace: 0-namespaces/namespace_chat\.yaml; move"):
+    (tmp_path / "0-never-delete").mkdir()
+    (tmp_path / "0-never-delete" / "namespace_chat.yaml").write_text("mine")
+    with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.yaml; move"):
         render.write("prod", [Placed(0, NAMESPACE.inputs)], tmp_path)
-    assert files(tmp_path) == {"0-namespaces/namespace_chat.yaml": "mine"}
+    assert files(tmp_path) == {"0-never-delete/namespace_chat.yaml": "mine"}
 
 
 def test_two_objects_whose_names_join_to_one_have_two_files() -> None:
