@@ -23,7 +23,8 @@ _EXIT_CODES = """exit codes:
   1    refused or failed; the reasons are on stderr, or at the end of the report
   2    the command line is wrong
   130  interrupted
-  any other code is Pulumi's own"""
+  any other code is Pulumi's own
+make ends with 2 instead of any of these except 0"""
 
 
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
