@@ -69,6 +69,20 @@ def keys_without_value(value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
         yield path
 
 
+def without_value(raw: Any, path: KeyPath) -> str:
+    """Returns the message about a key without a value. In a flow map, YAML reads the number 14,336 as two keys."""
+    *parents, name = path
+    for part in parents:
+        raw = raw[part]
+    before = None
+    for each in raw if isinstance(raw, Mapping) else ():
+        if each == name and isinstance(before, str) and str(name).isdigit() and isinstance(raw[before], int):
+            whole = f"{raw[before]},{name}"
+            return f"{key(*parents, before)}: YAML reads {whole} as two keys; write {whole.replace(',', '')}"
+        before = each
+    return f"{key(*path)}: has no value; write one, or remove the key"
+
+
 def foreign_key_problems(keys: Iterable[str]) -> list[str]:
     """Returns one error message for each key of the configuration that the project and its providers do not read."""
     read = ", ".join((PROJECT, *PROVIDERS))

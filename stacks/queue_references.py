@@ -5,7 +5,7 @@ from typing import Any
 
 from components.kueue import KueueSpec
 from stacks.paths import at, values_at
-from stacks.problems import dotted, key, shown_value
+from stacks.problems import dotted, key
 from tenancy.frameworks import FrameworkName
 from tenancy.names import GPU, GPU_COUNT_SUFFIX, GPUMEM_SUFFIX, Names
 
@@ -56,13 +56,11 @@ def _uncounted(raw: Mapping[str, Any]) -> Iterator[str]:
         return
     default = KueueSpec.model_fields["exclude_resource_prefixes"].default
     prefixes = at(raw, "kueue").get("exclude_resource_prefixes", default)
-    for prefix in prefixes if isinstance(prefixes, list | tuple) else ():
-        if hit := [name for name in sorted(counted) if isinstance(prefix, str) and name.startswith(prefix)]:
-            rest = [each for each in prefixes if each != prefix]
-            yield (
-                f"{key('kueue', 'exclude_resource_prefixes')}: queues would not count {', '.join(hit)}; "
-                f"write [{', '.join(map(str, rest))}]{shown_value(prefix)}"
-            )
+    listed = [each for each in prefixes if isinstance(each, str)] if isinstance(prefixes, list | tuple) else []
+    where = key("kueue", "exclude_resource_prefixes")
+    if hit := [name for name in sorted(counted) if name.startswith(tuple(listed))]:
+        rest = [each for each in listed if not any(name.startswith(each) for name in counted)]
+        yield f"{where}: queues would not count {', '.join(hit)}; write [{', '.join(rest)}] (got {listed!r})"
 
 
 def _far_memory(raw: Mapping[str, Any]) -> Iterator[str]:

@@ -366,7 +366,7 @@ def parse(raw: Mapping[str, Any], *, foreign: Iterable[str] = ()) -> StackSettin
     """
     empty = list(problems.keys_without_value(raw))
     lines = problems.foreign_key_problems(foreign)
-    lines += [f"{problems.key(*path)}: has no value; write one, or remove the key" for path in empty]
+    lines += [problems.without_value(raw, path) for path in empty]
     try:
         settings = StackSettings.model_validate_json(json.dumps(raw))
     except ValidationError as error:

@@ -105,7 +105,10 @@ def _root(path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise StackFileError(f"{path}{place}: {error.problem or error.context}") from None
+        problem = str(error.problem or error.context)
+        if "<block end>" in problem:
+            problem = "this line belongs to no key above it; indent it like the keys beside it, or close a bracket"
+        raise StackFileError(f"{path}{place}: {problem}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise StackFileError(f"{path}: is not a text file in YAML") from None
 

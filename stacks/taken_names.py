@@ -8,7 +8,7 @@ from components.kueue import KueueSpec
 from stacks.paths import at, values_at
 from stacks.problems import dotted, key, shown_value
 from tenancy import reach
-from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, SYSTEM_PRIORITIES, node_agent_namespace
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -16,6 +16,10 @@ _KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-sys
 # resource ends with "kubernetes.io" (pkg/apis/core/v1/helper IsNativeResource).
 _OWNED = {"kubernetes.io": "Kubernetes'", "k8s.io": "Kubernetes'", "nvidia.com": "NVIDIA's"}
 _ANYTHING_BEFORE = ("kubernetes.io",)
+# Kubernetes reads a resource with one of these prefixes as a quota's key or as pages of host memory
+# (pkg/apis/core/v1/helper).
+_OTHER_RESOURCES = ("requests.", "hugepages-")
+_SYSTEM_CLASS = f"names that begin with {SYSTEM_PRIORITIES} are Kubernetes' own, and it creates no other; rename it"
 # The keys by which a stack gives pods a PriorityClass.
 _PRIORITIES = (
     "admission.gpu_priority",
@@ -33,8 +37,13 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         *_exempt(raw),
         *_device_classes(raw),
         *_exempt_priorities(raw),
+        *(f"{key('priorities', name)}: {_SYSTEM_CLASS}" for name in at(raw, "priorities") if _is_systems(name)),
         *_workloads(raw),
     ]
+
+
+def _is_systems(name: object) -> bool:
+    return isinstance(name, str) and name.startswith(SYSTEM_PRIORITIES)
 
 
 def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
@@ -44,6 +53,8 @@ def _domain(raw: Mapping[str, Any]) -> Iterator[str]:
     for owned, owner in _OWNED.items():
         if domain == owned or domain.endswith(owned if owned in _ANYTHING_BEFORE else f".{owned}"):
             yield f"{where}: {owned} is {owner} own; name a domain of yours{shown_value(domain)}"
+    if prefix := next((each for each in _OTHER_RESOURCES if domain.startswith(each)), None):
+        yield f"{where}: begins with {prefix}, which Kubernetes reads as no resource of yours; name another domain"
 
 
 def _admission_names(raw: Mapping[str, Any], field: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The namespaces of the agents, and the settings and code that all agents share."""
 
 import base64
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from tenancy.image import has_digest
 _COMPONENT = "system"
 # The agents' pods never reach the number that the ResourceQuota allows.
 _MOST_PODS = 100_000
+_LEAST_PYTHON = (3, 11)
 
 
 class ClusterSpec(Spec):
@@ -53,6 +55,22 @@ class ClusterSpec(Spec):
         description="The Prometheus that may scrape exporter, guard and scheduler. Without this key, "
         "NetworkPolicies allow connections only from the stack's agents.",
     )
+
+    @field_validator("agent_image")
+    @classmethod
+    def _runs_the_agents(cls, image: str) -> str:
+        """Refuses an image whose tag says that it has another C library, or an older Python. The message of another
+        tag comes from the pods."""
+        repository, _, tag = image.partition("@")[0].rpartition(":")
+        if musl := re.search(r"alpine|musl", tag):
+            raise ValueError(
+                f"has {musl[0]} in its tag, and the exporter needs glibc for the driver's library; write an image with "
+                f"glibc, such as one with -slim-bookworm (got {image!r})"
+            )
+        version = re.match(r"(\d+)\.(\d+)", tag) if repository.rpartition("/")[2] == "python" else None
+        if version and (int(version[1]), int(version[2])) < _LEAST_PYTHON:
+            raise ValueError(f"is Python {version[0]}, and the agents need 3.11; write a later one (got {image!r})")
+        return image
 
     @field_validator("agent_image_has_code")
     @classmethod

@@ -100,7 +100,7 @@ CPU = put("queues cluster_queues gpu-cq quotas", {"gpu-any": {"nvidia.com/gpu": 
 
 def test_what_a_queue_has_is_counted_where_prefixes_are_left_out_too() -> None:
     told = "gpu-tenancy:kueue.exclude_resource_prefixes: queues would not count cpu; write [memory, ephemeral-storage]"
-    assert refusal(CPU) == [f"{told} (got 'cpu')"]
+    assert refusal(CPU) == [f"{told} (got ['cpu', 'memory', 'ephemeral-storage'])"]
     assert refusal(CPU, put("kueue exclude_resource_prefixes", ["memory", "ephemeral-storage"])) == []
     assert refusal(CPU, drop("kueue")) == []
 
@@ -302,6 +302,7 @@ def test_memory_pools_whose_selectors_may_match_one_node_are_refused() -> None:
     ],
 )
 def test_a_prefix_by_which_queues_count_no_gpus_is_refused(prefix: str, resources: str) -> None:
+    where = "gpu-tenancy:kueue.exclude_resource_prefixes"
     assert refusal(put("kueue exclude_resource_prefixes", ["cpu", prefix])) == [
-        f"gpu-tenancy:kueue.exclude_resource_prefixes: queues would not count {resources}; write [cpu] (got {prefix!r})"
+        f"{where}: queues would not count {resources}; write [cpu] (got {['cpu', prefix]!r})"
     ]

@@ -74,6 +74,17 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
         "Python:latest",
         "must be an image reference such as docker.io/library/python:3.13.9-slim-bookworm (got 'Python:latest')",
     ),
+    (
+        "cluster agent_image",
+        "docker.io/library/python:3.13.9-alpine3.22",
+        "has alpine in its tag, and the exporter needs glibc for the driver's library; write an image with glibc, such "
+        "as one with -slim-bookworm (got 'docker.io/library/python:3.13.9-alpine3.22')",
+    ),
+    (
+        "cluster agent_image",
+        "docker.io/library/python:3.10.19-slim",
+        "is Python 3.10, and the agents need 3.11; write a later one (got 'docker.io/library/python:3.10.19-slim')",
+    ),
     ("cluster agent_image", "docker.io/python:latest", f"{UNPINNED} (got 'docker.io/python:latest')"),
     ("scheduler image", "localhost:5000/scheduler", f"{UNPINNED} (got 'localhost:5000/scheduler')"),
     (YTDLP_URL, "ytdlp-queue/status", f"{URL} (got 'ytdlp-queue/status')"),
@@ -245,3 +256,18 @@ def test_kueue_is_known_by_its_account(changes: list[Change], account: str) -> N
     for change in changes:
         change(config)
     assert settings.parse(config).kueue_account == f"system:serviceaccount:{account}"
+
+
+def test_a_number_with_a_comma_is_named_as_it_was_meant() -> None:
+    """Before the fix, the message asked to remove the second half, which left a seat of 14 MiB."""
+    config = raw()
+    budget = config["residents"]["llama-swap"]
+    config["residents"]["llama-swap"] = {"gpumem_mib": 14, "336": None} | {
+        key: value for key, value in budget.items() if key != "gpumem_mib"
+    }
+    with pytest.raises(settings.ConfigError) as refused:
+        settings.parse(config)
+    assert (
+        "gpu-tenancy:residents.llama-swap.gpumem_mib: YAML reads 14,336 as two keys; write 14336"
+        in str(refused.value).splitlines()
+    )
