@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
+from policy import hindrances
 from policy.finding import UNREADABLE, first_items
-from policy.graph import Graph, framework_in, queue_of
+from policy.graph import Graph
 from policy.objects import Object
-from policy.queued import moved_label, uses_gpus
 from policy.rules.foreign import opaque
 from policy.unknown import is_unknown, unknown, unknowns
 from tenancy import names
 from tenancy.image import has_digest
-from tenancy.ledger import Ledger
-from tenancy.quantity import whole
-from tenancy.workload import containers_of, map_at, pod_template, text_at, texts_at, value_or
+from tenancy.workload import containers_of, map_at, pod_template, text_at, texts_at
 
 PREFIX = "gpu-tenancy"
 # Components that render other objects. While the input of a rendering component is unknown, its objects are not in the
@@ -52,10 +50,10 @@ def notes(graph: Graph) -> Iterator[str]:
             "another image, which every agent would then run; write NAME@sha256:..., with the digest that "
             "docker buildx imagetools inspect prints"
         )
+    yield from (f"{PREFIX}: warning: {line}" for line in hindrances.of_seats(graph))
     for found in graph.objects:
         with suppress(*UNREADABLE):
-            yield from _gated(graph.ledger, found)
-            yield from _held_back(graph.ledger, found)
+            yield from (f"{PREFIX}: warning: {line}" for line in hindrances.of_object(graph, found))
 
 
 def _hidden(found: Object) -> str:
@@ -77,33 +75,3 @@ def _agent_images(graph: Graph) -> Iterator[str]:
                     yield text_at(container, "image")
         except UNREADABLE:
             continue
-
-
-def _gated(ledger: Ledger | None, found: Object) -> Iterator[str]:
-    """Yields a warning for an on-demand workload that the program declares with replicas. The rules accept an on-demand
-    workload with replicas. If the program ignores changes of `replicas`, the engine shows the number that the gate has
-    set."""
-    if found.qualified_kind != "Deployment.apps":
-        return
-    gated = {workload.name for workload in ledger.on_demand if workload.tenant == found.namespace} if ledger else ()
-    replicas = whole(value_or(map_at(found.manifest, "spec"), "replicas", 0))
-    if replicas and not {found.name, found.labels.get(names.LABEL_NAME)}.isdisjoint(gated):
-        yield (
-            f"{PREFIX}: warning: {found} declares {replicas} replicas, and the demand gate starts it: each rollout "
-            "would start it without enough memory; write replicas: 0, with ignore_changes of spec.replicas"
-        )
-
-
-def _held_back(ledger: Ledger | None, found: Object) -> Iterator[str]:
-    """Yields a warning for work without GPUs that names no queue in the namespace of a queue tenant. The rule
-    `admission` reports work with GPUs."""
-    framework = framework_in(ledger, found)
-    if ledger is None or ledger.admission is None or "admission" in ledger.observes or framework is None:
-        return
-    named = queue_of(ledger, found) is not None or found.namespace not in ledger.queue_tenants
-    if not named and not uses_gpus(ledger, found, framework):
-        give = f"give it the label {names.KUEUE_QUEUE_LABEL}, or declare a LocalQueue there with name: default"
-        yield (
-            f"{PREFIX}: warning: {found} names no queue, and Kueue holds back all work of {found.namespace}; "
-            f"{moved_label(found) or give}"
-        )

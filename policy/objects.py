@@ -11,6 +11,9 @@ from tenancy.workload import ShapeError, map_at, text_at, texts_at, value_or
 __all__ = ["Object", "from_json", "text_at", "texts_at"]
 
 
+_AUTONAMED = "pulumi.com/autonamed"
+
+
 def from_json(written: str) -> Any:
     """Decodes JSON. Raises ShapeError for invalid JSON."""
     try:
@@ -31,12 +34,14 @@ def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> A
 @dataclass(frozen=True)
 class Object:
     """Holds an object that the program declares, with its manifest for the API server. `kind` comes from Pulumi's type
-    token, so that a patch has the kind `DeploymentPatch`, not `Deployment`. `urn` names the Pulumi resource."""
+    token, so that a patch has the kind `DeploymentPatch`, not `Deployment`. `urn` names the Pulumi resource,
+    and `provider` its provider."""
 
     kind: str
     group: str
     manifest: Mapping[str, Any]
     urn: str
+    provider: str = ""
 
     @property
     def qualified_kind(self) -> str:
@@ -51,6 +56,11 @@ class Object:
     def namespace(self) -> Any:
         """Returns the object's namespace, or `default` if the object names no namespace."""
         return _text_or_unknown(map_at(self.manifest, "metadata"), "namespace", "default")
+
+    @property
+    def is_named_anew(self) -> bool:
+        """Returns True if Pulumi made up the object's name, which therefore differs from run to run."""
+        return text_at(map_at(self.manifest, "metadata", "annotations"), _AUTONAMED) == "true"
 
     @property
     def labels(self) -> Mapping[str, Any]:

@@ -41,14 +41,15 @@ def _objects(resource: PolicyResource) -> Iterator[Object]:
     if kind.endswith("List") and type(props.get("items")) is list:
         for item in props["items"]:
             if type(item) is dict:
-                yield _object(kind.removesuffix("List"), api_version, item, resource.urn)
+                yield _object(kind.removesuffix("List"), api_version, item, resource)
         return
-    yield _object(kind, api_version, props, resource.urn)
+    yield _object(kind, api_version, props, resource)
 
 
-def _object(kind: str, api_version: str, props: dict[str, Any], urn: str) -> Object:
+def _object(kind: str, api_version: str, props: dict[str, Any], resource: PolicyResource) -> Object:
     group = api_version.rpartition("/")[0]
-    return Object(kind, group, {**props, "apiVersion": api_version, "kind": kind}, urn)
+    provider = resource.provider.urn if resource.provider is not None else ""
+    return Object(kind, group, {**props, "apiVersion": api_version, "kind": kind}, resource.urn, provider)
 
 
 def plain_data(value: Any, path: tuple[Any, ...] = ()) -> Any:

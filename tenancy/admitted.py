@@ -7,7 +7,7 @@ rules in Python with those in CEL, and lists facts that only the cluster knows.
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -73,7 +73,18 @@ class PodJudge:
             *self._owns_its_node(),
             *self._class(),
         ]
-        return [] if found and self._is_exempt else found
+        if not found or self._is_exempt:
+            return []
+        return [replace(each, message=f"{each.message}{self._or_exempt}") for each in found]
+
+    @property
+    def _or_exempt(self) -> str:
+        """Returns the way out for programs that the cluster itself needs, such as a device plugin. They can have no
+        exempt namespace that is a tenant's, or in which everything without a namespace ends."""
+        if self._tenant is not None or self.namespace == "default":
+            return ""
+        exempt = f"add {self.namespace} to admission.exempt_namespaces of the platform's stack"
+        return f"; or, for a driver, a device plugin or a part of the cluster, {exempt}"
 
     @property
     def _pod_spec(self) -> Manifest:
@@ -237,7 +248,7 @@ class PodJudge:
         return [
             r
             for c in self._containers
-            for r in reach.resources_asked_for(c, lambda r: r.startswith(reach.GPU_RESOURCES) or r in ours)
+            for r in reach.resources_asked_for(c, lambda r: reach.is_nvidias_gpu(r) or r in ours)
         ]
 
     @property

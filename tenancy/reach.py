@@ -15,8 +15,8 @@ from tenancy.names import GPU, GPU_SHARED, VISIBLE_DEVICES, Names
 from tenancy.quantity import parse
 from tenancy.workload import Manifest, containers_of, map_at, maps_at, text_at, value_or
 
-# Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. The
-# resource of a network card of NVIDIA has this prefix too.
+# Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. A
+# device for a virtual machine has the name of its card.
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
 # The device plugin chooses the devices for resources with these prefixes.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
@@ -55,7 +55,12 @@ DEVICE_PATHS = "^(/+[.]?)*dev(/+[.]?)*(nvidia.*)?$"
 
 def is_gpu_resource(resource: str, names: Names) -> bool:
     """Returns True if a container with this resource in its limits gets a device or a part of a device."""
-    return resource.startswith((GPU_RESOURCES, CLAIMED_RESOURCES)) or resource == names.gpumem
+    return is_nvidias_gpu(resource) or resource.startswith(CLAIMED_RESOURCES) or resource == names.gpumem
+
+
+def is_nvidias_gpu(resource: str) -> bool:
+    """Returns True for a resource of NVIDIA."""
+    return resource.startswith(GPU_RESOURCES)
 
 
 def hands_out_gpus(device_class: str) -> bool:

@@ -4,6 +4,7 @@ Each contradiction is a message with the amounts and the key to change. The poli
 report these messages. The removal of a promise never adds a contradiction.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import GPU, LABEL_HOSTNAME
 
 _SHOWN = 2  # the number of promises that a message names, with the largest first
+_PARTS = 7  # MIG divides a device into at most seven parts.
+_SLICE = r"nvidia\.com/mig-(?:\d+c\.)?([1-7])g\..*"
 GPUS = f"{GPU} (nominal and borrowed)"
 
 
@@ -28,7 +31,7 @@ def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
         "physical": pool_numbers(ledger),
         "seat-size": seat_sizes(ledger),
         "full-seats": full_pools(ledger),
-        "gpu-quota": gpu_quotas(own),
+        "gpu-quota": (*gpu_quotas(own), *slices(own)),
         "clusters": dispatch.overdrawn(own),
     }.items():
         yield from ((rule, line) for line in lines)
@@ -155,6 +158,39 @@ def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = Tr
         nominal = sum(entry.nominal for entry in entries)
         if together and nominal > pool.gpus and not above:
             yield too_many(f"{pool.name}: queues have {nominal} {GPU}", pool)
+
+
+def slices(ledger: Ledger) -> Iterator[str]:
+    """Reports queues that hand out more MIG slices than the devices of their pool can be divided into.
+
+    A slice of Ng takes N of the seven parts of a device. The devices may also be divided in a way that gives fewer.
+    Source: the table of profiles in NVIDIA's MIG User Guide.
+    """
+    for pool in ledger.pools:
+        entries = [(q, _parts_of(q.resource)) for q in ledger.quotas if q.pool == pool.name and _parts_of(q.resource)]
+        above = [(q, pool.gpus * (_PARTS // parts)) for q, parts in entries if q.resource != GPU]
+        above = [(quota, most) for quota, most in above if quota.most > most]
+        for quota, most in above:
+            what = f"{quota.holder}: may hand out {quota.most} {quota.resource} (nominal and borrowed)"
+            yield _too_many_slices(what, pool, f"{most} at most")
+        parts = sum(quota.nominal * size for quota, size in entries)
+        if not above and parts > pool.gpus * _PARTS and any(quota.resource != GPU for quota, _ in entries):
+            listed = " and ".join(f"{quota.nominal} {quota.resource}" for quota, _ in entries if quota.nominal)
+            yield _too_many_slices(f"{pool.name}: queues have {listed}, {parts} parts", pool, f"{pool.gpus * _PARTS}")
+
+
+def _too_many_slices(what: str, pool: Pool, most: str) -> str:
+    fix = f"lower nominal or borrowing_limit, or raise pools.{pool.name}"
+    return f"{what}, and its {pool.gpus} devices have {most}; {fix}"
+
+
+def _parts_of(resource: str) -> int:
+    """Returns the number of the seven parts of a device that one unit of the resource takes, or 0 for a resource that
+    is no whole device and no slice."""
+    if resource == GPU:
+        return _PARTS
+    slice_ = re.fullmatch(_SLICE, resource)
+    return int(slice_[1]) if slice_ else 0
 
 
 def too_many(what: str, pool: Pool) -> str:

@@ -34,7 +34,7 @@ def quoted_account(namespace: str, name: str) -> str:
 
 def reaches_gpu(names: Names) -> str:
     """Returns CEL: the pod reaches a device by a resource, its environment, a mount, a runtime class or a host path."""
-    given = f"k.startsWith({quoted(reach.GPU_RESOURCES)}) || k.startsWith({quoted(reach.CLAIMED_RESOURCES)})"
+    given = f"{nvidias_gpu('k')} || k.startsWith({quoted(reach.CLAIMED_RESOURCES)})"
     resource = _has_limit("c", f"{given} || k == {quoted(names.gpumem)}")
     environment = f"has(c.env) && c.env.exists(e, {names_devices('e')})"
     volume = f"has(v.hostPath) && v.hostPath.path.matches({quoted(reach.DEVICE_PATHS)})"
@@ -44,6 +44,11 @@ def reaches_gpu(names: Names) -> str:
         f"(has(object.spec.runtimeClassName) && object.spec.runtimeClassName.contains({quoted(reach.RUNTIME)})) || "
         f"(has(object.spec.volumes) && object.spec.volumes.exists(v, {volume}))"
     )
+
+
+def nvidias_gpu(resource: str) -> str:
+    """Returns CEL: the resource is one of NVIDIA."""
+    return f"{resource}.startsWith({quoted(reach.GPU_RESOURCES)})"
 
 
 def about(pod: str, expression: str) -> str:

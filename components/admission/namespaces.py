@@ -65,7 +65,7 @@ def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
     """Allows only tenants to ask for GPUs. Other namespaces have no quota, so their pods could take the memory that is
     promised to tenants."""
     ours = " || ".join(f"k == {cel.quoted(resource)}" for resource in (resources.gpumem, resources.gpu_count))
-    asks = cel.asks_for(f"k.startsWith({cel.quoted(GPU_RESOURCES)}) || {ours}")
+    asks = cel.asks_for(f"{cel.nvidias_gpu('k')} || {ours}")
     message = (
         f"this namespace is no tenant's: {GPU_RESOURCES}*, {resources.gpumem} and {resources.gpu_count} are for "
         "tenants; add the namespace to tenants of the stack, or remove the limits"

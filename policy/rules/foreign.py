@@ -5,7 +5,7 @@ tenant: a GPU in a field that it can read, and a part of a tenant's workload tha
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from policy.finding import Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph, framework_in, is_built_in, is_gpumem, is_queued, runs_pods
@@ -32,7 +32,6 @@ _RUN_PODS_OF_ARGO = ("CronWorkflow", "Rollout", "Workflow", "WorkflowTemplate")
 # Custom kinds declare their pods in these fields. An unknown value in one of them can hide a request.
 _STRUCTURE = {"spec", "template", "containers", "initContainers", "resources", "limits", "requests"}
 _PODS_FIELDS = {*_STRUCTURE, "replicas", "parallelism"} - {"spec"}
-_GPUS = (reach.GPU_RESOURCES, reach.CLAIMED_RESOURCES)
 _RENDERED = (
     ", or declare what `helm template` and `kustomize build` write, with kubernetes.yaml.ConfigGroup or helm.v3.Chart, "
     "which need no cluster"
@@ -195,16 +194,20 @@ def _pod_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return pod
 
 
+def _is_a_gpu(resource: object) -> TypeGuard[str]:
+    return isinstance(resource, str) and reach.is_gpu_resource(resource, names.Names(""))
+
+
 def _gpus_of(field: str, value: Any) -> Mapping[str, Any]:
     """Returns the GPU resources that a field of a custom resource asks for: by Kubernetes' own fields, by `gpu` of a
     SparkApplication, or by `gpus` and `hostDevices` of KubeVirt."""
     if field in ("limits", "requests") and isinstance(value, Mapping):
-        return {k: v for k, v in value.items() if k.startswith(_GPUS)}
+        return {k: v for k, v in value.items() if _is_a_gpu(k)}
     if field == "gpu" and isinstance(value, Mapping):
-        return {each: 1 for each in (value.get("name"),) if isinstance(each, str) and each.startswith(_GPUS)}
+        return {each: 1 for each in (value.get("name"),) if _is_a_gpu(each)}
     if field in ("gpus", "hostDevices") and isinstance(value, list):
         devices = [each.get("deviceName") for each in value if isinstance(each, Mapping)]
-        return {each: 1 for each in devices if isinstance(each, str) and each.startswith(_GPUS)}
+        return {each: 1 for each in devices if _is_a_gpu(each)}
     return {}
 
 

@@ -70,7 +70,7 @@ def _said(graph: Graph, lines: Callable[[Ledger], Iterable[str]]) -> Iterator[Fi
     Example("pools.t4.floor_mib", 14000, 1536),
     Example(
         "metadata.labels",
-        _NODE | {names.LABEL_GPU_MEMORY: "12288"},
+        _NODE | {names.LABEL_GPU_MEMORY: "15000"},
         _NODE | {names.LABEL_GPU_MEMORY: "15360"},
         of=an_object("v1", "Node", "k8s-node1"),
     ),
@@ -100,7 +100,9 @@ def _node(ledger: Ledger, node: Object) -> Iterator[Finding]:
     for key, (label, wanted) in shown.items():
         has = whole(value_or(node.labels, label, wanted))
         if has < wanted:
-            yield Finding(f"{node}: {label} says {has}, pools.{pool.name}.{key} {wanted}; lower it", node.urn)
+            where = f"pools.{pool.name}.{key}"
+            fix = f"lower {where} to {has}" if has > 0 else f"take its labels of pools.{pool.name} away"
+            yield Finding(f"{node}: {label} says {has}, {where} {wanted}; {fix}", node.urn)
     for field in ("capacity", "allocatable"):
         advertised = whole(value_or(map_at(node.manifest, "status", field), ledger.names.gpumem, 0))
         if advertised > pool.node_mib:

@@ -9,7 +9,7 @@ from policy.objects import Object, text_at
 from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, undeclared_priority_class
 from policy.rule import MAIN, Example, rule
 from policy.rules.platform import is_taken
-from tenancy import sums
+from tenancy import reach, sums
 from tenancy.choices import Sharing
 from tenancy.dispatch import overdrawn
 from tenancy.ledger import Ledger
@@ -31,6 +31,7 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
         return
     flavors = {quota.flavor: quota.pool for quota in ledger.quotas}
     yield from _promised(graph, ledger)
+    yield from (Finding(line) for line in sums.slices(ledger)) if graph.ledger_objects else ()
     nominal = _nominal_of_others(graph, ledger)
     for queue in graph.of(CLUSTER_QUEUE, COHORT):
         try:
@@ -159,6 +160,8 @@ def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
         pool = ledger.pool(name)
         is_shared = pool is not None and pool.sharing is Sharing.MEMORY
         needed = ledger.names.gpumem if is_shared else GPU
+        if not is_shared and any(map(reach.of_device_plugin, covered)):
+            continue  # A node whose devices MIG divides may advertise slices alone.
         whole_devices = f", or hand out whole devices: pools.{name}.sharing: whole" if is_shared else ""
         if needed not in covered:
             yield Finding(

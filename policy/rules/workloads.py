@@ -4,17 +4,24 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from policy.finding import UNREADABLE, Finding, judge_each, unproven
-from policy.graph import Graph, PodRequest, is_queued
+from policy.graph import Graph, PodRequest, is_gpumem, is_queued
 from policy.objects import Object, text_at
-from policy.rule import A_RESIDENT, MAIN, Example, rule
-from tenancy import names
+from policy.rule import A_RESIDENT, MAIN, Example, a_deployment, rule
+from policy.unknown import is_unknown
+from tenancy import names, reach
 from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger, Seat
+from tenancy.names import GPU
 from tenancy.quantity import QuantityError, whole
 from tenancy.units import MIB
 from tenancy.workload import containers_of, map_at, max_pods, max_surge_pods, pod_request, pod_template, value_or
 
 _LEAST_IN_BYTES = MIB  # A larger request is in bytes, because no node has so many MiB of GPU memory.
+# The field with the largest number of replicas, and its default.
+_SCALERS = {
+    "HorizontalPodAutoscaler.autoscaling": ("maxReplicas", 0),
+    "ScaledObject.keda.sh": ("maxReplicaCount", 100),
+}
 _Scaled = tuple[str, str, str]  # namespace, kind, name
 
 
@@ -97,9 +104,7 @@ def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding
         )
     elif seat is None and not _is_queued(ledger, workload):
         yield Finding(
-            f"{request}: asks for {request.mib} MiB without a seat; add residents.{workload.name}: "
-            f"{{tenant: {workload.namespace}, gpumem_mib: {request.mib}, pool: …}} to the platform's stack",
-            request.urn,
+            f"{request}: asks for {request.mib} MiB without a seat; {_to_a_seat(ledger, request)}", request.urn
         )
     elif seat is not None:
         count = _devices_of(request)
@@ -120,6 +125,24 @@ def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding
         elif not _is_a_size(graph, ledger, request):
             yield Finding(f"{request}: {_of_another_size(request, seat, count)}", request.urn)
         yield from _pool(graph, request, seat)
+
+
+def _to_a_seat(ledger: Ledger, request: PodRequest) -> str:
+    """Returns the change that gives the workload a seat. A name that Pulumi makes up is no name for a resident, because
+    the next run would need another."""
+    workload, label = request.workload, ledger.names.seat_label
+    share = request.mib // _devices_of(request)
+    if not workload.is_named_anew:
+        devices = f", devices_per_pod: {_devices_of(request)}" if _devices_of(request) > 1 else ""
+        entry = f"{{tenant: {workload.namespace}, gpumem_mib: {share}{devices}, pool: …}}"
+        return f"add residents.{workload.name}: {entry} to the platform's stack"
+    fitting = [seat.name for seat in ledger.seats_of(workload.namespace) if seat.gpumem_mib == share]
+    if fitting:
+        return (
+            f"Pulumi makes up its name anew in each run; write metadata.name: {fitting[0]}, or give its pods the label "
+            f"{label}: {fitting[0]}"
+        )
+    return "Pulumi makes up its name anew in each run; write metadata.name, and add a resident with this name"
 
 
 def _of_another_size(request: PodRequest, seat: Seat, count: int) -> str:
@@ -226,16 +249,72 @@ def _ceilings(graph: Graph, namespaces: Collection[str]) -> Mapping[_Scaled, int
     """Maps each workload in these namespaces to the largest number of replicas that its autoscaler allows. KEDA's
     default for the largest number of replicas is 100."""
     ceilings: dict[_Scaled, int] = {}
-    for scaler, field, default in (
-        ("HorizontalPodAutoscaler.autoscaling", "maxReplicas", 0),
-        ("ScaledObject.keda.sh", "maxReplicaCount", 100),
-    ):
+    for scaler, (field, default) in _SCALERS.items():
         for found in (each for each in graph.of(scaler) if each.namespace in namespaces):
             target = map_at(found.manifest, "spec", "scaleTargetRef")
             scaled = (found.namespace, text_at(target, "kind") or "Deployment", text_at(target, "name"))
             ceiling = whole(value_or(map_at(found.manifest, "spec"), field, default))
             ceilings[scaled] = max(ceiling, ceilings.get(scaled, 0))
     return ceilings
+
+
+@rule(
+    "gpus",
+    Example(f"{MAIN}.resources.limits", {GPU: "2"}, {GPU: "1"}, of=a_deployment("tts", "tts")),
+)
+def gpus(graph: Graph) -> Iterator[Finding]:
+    """The workloads of a tenant without budgets ask for no more GPUs than its on-demand and unbudgeted workloads have.
+    No autoscaler scales a workload that the demand gate starts."""
+    ledger = graph.ledger
+    if ledger is None:
+        return
+    asked: dict[tuple[str, str], int] = defaultdict(int)
+    tenants = _counted_tenants(ledger)
+    yield from judge_each(graph.workloads, lambda workload: _gpus(ledger, tenants, asked, workload))
+    gated = {each.tenant for each in ledger.on_demand}
+    scalers = [each for each in graph.of(*_SCALERS) if not is_unknown(each.namespace) and each.namespace in gated]
+    yield from judge_each(scalers, lambda scaler: _scales_what_the_gate_starts(ledger, scaler))
+
+
+def _counted_tenants(ledger: Ledger) -> set[str]:
+    """Returns the tenants whose quota counts GPUs of workloads without a budget."""
+    return {t.name for t in ledger.tenants_by_name.values() if not t.observed} & (
+        ledger.tenants_without_budget - {*ledger.queue_tenants}
+    )
+
+
+def _gpus(
+    ledger: Ledger, tenants: Collection[str], asked: dict[tuple[str, str], int], workload: Object
+) -> Iterator[Finding]:
+    if is_unknown(workload.namespace) or workload.namespace not in tenants:
+        return  # The rule `admission` reports a GPU in an unknown namespace.
+    tenant = workload.namespace
+    most = ledger.gpus_of(tenant) or 0
+    pod_spec = map_at(pod_template(workload.manifest) or {}, "spec")
+    for resource in reach.COUNTED_RESOURCES:
+        amount = pod_request(pod_spec, resource)
+        if not amount:
+            continue
+        # The demand gate starts a workload with `replicas: 0`.
+        asked[tenant, resource] += amount * max(max_pods(workload.manifest, nodes=1), 1)
+        if asked[tenant, resource] > most:
+            keys = [f"on_demand.{each.name}.gpus" for each in ledger.on_demand if each.tenant == tenant]
+            keys += [f"unbudgeted.{each.name}.gpus" for each in ledger.unbudgeted if each.tenant == tenant]
+            yield Finding(
+                f"{workload}: with it the pods of {tenant} ask for {asked[tenant, resource]} {resource}, and the "
+                f"tenant's quota has {most}; ask for fewer, or raise {' or '.join(keys)}",
+                workload.urn,
+            )
+
+
+def _scales_what_the_gate_starts(ledger: Ledger, scaler: Object) -> Iterator[Finding]:
+    name = text_at(map_at(scaler.manifest, "spec", "scaleTargetRef"), "name")
+    if (scaler.namespace, name) in {(each.tenant, each.name) for each in ledger.on_demand}:
+        yield Finding(
+            f"{scaler}: scales {name}, which the demand gate starts and stops, and the gate leaves a workload with an "
+            f"autoscaler alone; remove it, or on_demand.{name} of the platform's stack",
+            scaler.urn,
+        )
 
 
 @rule("rollout", Example("spec.strategy", {"type": "RollingUpdate"}, {"type": "Recreate"}, of=A_RESIDENT))
@@ -262,6 +341,20 @@ def whole_mib(graph: Graph) -> Iterator[Finding]:
     """Each container asks for gpumem in whole MiB by a limit. If the container also has a request for gpumem, the
     request equals the limit, because Kubernetes does not overcommit extended resources."""
     yield from judge_each(graph.requests, _whole_mib)
+    yield from judge_each(graph.workloads, lambda workload: _of_the_pod(graph, workload))
+
+
+def _of_the_pod(graph: Graph, workload: Object) -> Iterator[Finding]:
+    """Reports GPUs in the resources of a whole pod, of which Kubernetes takes only CPU, host memory and hugepages."""
+    resources = map_at(pod_template(workload.manifest) or {}, "spec", "resources")
+    domain = graph.ledger.names if graph.ledger else names.Names("")
+    for resource in dict.fromkeys((*map_at(resources, "limits"), *map_at(resources, "requests"))):
+        if is_gpumem(resource) or reach.is_gpu_resource(resource, domain):
+            yield Finding(
+                f"{workload}: the pod's own resources have {resource}, which the API server refuses; move it to the "
+                "limits of a container",
+                workload.urn,
+            )
 
 
 def _whole_mib(request: PodRequest) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ def judged(example: Example, value: Any) -> list[str]:
     if example.of is None:
         return graphs.judge(prod.declared(changed(prod.raw(), example, value)))
     config = {"ledger": graphs.LEDGER.to_data()} if example.is_beside else None
-    return graphs.judge(_program(example, value), config)
+    return graphs.judge(program_of(example, value), config)
 
 
 def changed(config: dict[str, Any], example: Example, value: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def changed(config: dict[str, Any], example: Example, value: Any) -> dict[str, A
     return config
 
 
-def _program(example: Example, value: Any) -> graphs.Program:
+def program_of(example: Example, value: Any) -> graphs.Program:
     program = {} if example.is_beside else graphs.platform()
     if isinstance(example.of, Mapping):
         found = program["more"] = copy.deepcopy(dict(example.of))

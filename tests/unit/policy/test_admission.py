@@ -1,12 +1,13 @@
 """Tests that the policy pack judges pods like admission does."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from policy.rule import an_object
 from tests.support import graphs
-from tests.support.consumers import CONFIG, gpu, visible, workload
+from tests.support.consumers import CONFIG, FULL, gpu, visible, workload
 from tests.support.graphs import GPUMEM, Manifest, consumer, judge, put
 
 LLAMA = "spec.template.spec.containers.0"
@@ -81,6 +82,15 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "no Job": (workload("team-a", main=gpu()), "Deployment team-a/x: GPUs of team-a are handed out by its queue"),
 }
+
+
+def test_a_device_plugin_outside_of_an_exempt_namespace_is_told_of_the_setting() -> None:
+    plugin = workload("plugins", kind="DaemonSet", main=visible(), priorityClassName="system-node-critical")
+    lines = judge({"x": plugin}, CONFIG)
+    assert lines
+    assert all(line.endswith("add plugins to admission.exempt_namespaces of the platform's stack") for line in lines)
+    exempt = replace(FULL, exempt_namespaces=(*FULL.exempt_namespaces, "plugins"))
+    assert judge({"x": plugin}, {"ledger": exempt.to_data()}) == []
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -144,6 +144,47 @@ def test_a_daemon_set_runs_one_pod_on_each_node_of_its_pool() -> None:
     ]
 
 
+def test_a_name_that_pulumi_makes_up_is_no_name_for_a_resident() -> None:
+    """Before the fix, the finding proposed a second seat with another name in each run."""
+    program = consumer()
+    made_up = {"name": "llama-swap-71318301", "annotations": {"pulumi.com/autonamed": "true"}}
+    program["llama-swap"]["metadata"] |= made_up
+    assert judge(program, CONFIG) == [
+        "seats: Deployment llama-swap/llama-swap-71318301: asks for 5000 MiB without a seat; Pulumi makes up its name "
+        "anew in each run; write metadata.name: llama-swap, or give its pods the label viktorbarzin.me/seat: llama-swap"
+    ]
+    put(program["llama-swap"], "spec.template.metadata.labels", {"viktorbarzin.me/seat": "llama-swap"})
+    assert judge(program, CONFIG) == []
+
+
+def test_gpus_of_a_whole_pod_are_refused_as_the_api_server_does() -> None:
+    program = {"x": elsewhere("immich", 0)["x"]}
+    put(program["x"], "spec.template.spec.resources", {"limits": {GPUMEM: "3000"}})
+    (line,) = judge(program, CONFIG)
+    assert f"the pod's own resources have {GPUMEM}, which the API server refuses; move it to the limits" in line
+
+
+def on_demand(name: str = "tts", gpus: str = "1", **spec: Any) -> graphs.Program:
+    template = graphs.pod(gpus, "nvidia.com/gpu")
+    return {name: an_object("apps/v1", "Deployment", name, "tts", spec={"template": template, **spec})}
+
+
+def test_a_tenant_without_budgets_asks_for_no_more_gpus_than_its_quota_has() -> None:
+    assert judge(on_demand(replicas=0), CONFIG) == []
+    for program in (on_demand(gpus="4"), on_demand(replicas=0) | on_demand("second"), on_demand(replicas=3)):
+        (line,) = judge(program, CONFIG)
+        assert "nvidia.com/gpu, and the tenant's quota has 1; ask for fewer, or raise on_demand.tts.gpus" in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "version"), [("ScaledObject", "keda.sh/v1alpha1"), ("HorizontalPodAutoscaler", "autoscaling/v2")]
+)
+def test_no_autoscaler_scales_what_the_gate_starts(kind: str, version: str) -> None:
+    scaler = an_object(version, kind, "x", "tts", spec={"scaleTargetRef": {"name": "tts"}, "maxReplicas": 1})
+    (line,) = judge(on_demand() | {"x": scaler}, CONFIG)
+    assert "scales tts, which the demand gate starts and stops" in line
+
+
 def affinity(*expressions: tuple[str, str, list[str]]) -> dict[str, Any]:
     term = {"matchExpressions": [{"key": k, "operator": operator, "values": v} for k, operator, v in expressions]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}

@@ -73,6 +73,33 @@ def test_what_is_no_workload_of_its_own_is_counted_or_refused_in_one_line(case: 
     assert message in reported[0]
 
 
+POD_WITH_GPU = {"template": workload(main=gpu())["spec"]["template"]}
+WAYS: dict[str, Manifest] = {
+    "RayCluster": an_object("ray.io/v1", "RayCluster", "x", spec={"headGroupSpec": POD_WITH_GPU}),
+    "RayService": an_object("ray.io/v1", "RayService", "x", spec={"rayClusterConfig": {"headGroupSpec": POD_WITH_GPU}}),
+    "LeaderWorkerSet": an_object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "x", spec={"leader": POD_WITH_GPU}),
+    "InferenceService": an_object("serving.kserve.io/v1beta1", "InferenceService", "x", spec={"model": gpu()}),
+    "SparkApplication": an_object(
+        "sparkoperator.k8s.io/v1beta2",
+        "SparkApplication",
+        "x",
+        spec={"executor": {"gpu": {"name": "nvidia.com/gpu", "quantity": 1}}},
+    ),
+    "VirtualMachine": an_object(
+        "kubevirt.io/v1",
+        "VirtualMachine",
+        "x",
+        spec={"devices": {"gpus": [{"deviceName": "nvidia.com/TU104GL_Tesla_T4", "name": "gpu1"}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_a_gpu_of_a_kind_that_runs_pods_without_a_namespace_is_in_default(kind: str) -> None:
+    (line,) = judge({"x": WAYS[kind]}, CONFIG)
+    assert "namespace default is no tenant's" in line
+
+
 UNCONCERNED: dict[str, Manifest] = {
     "a chart with a toleration": release(values={"tolerations": [{"key": "nvidia.com/gpu"}]}),
     "a chart on demand": release("tts", values=gpu()),

@@ -105,9 +105,13 @@ def test_a_node_that_several_pools_match_is_refused_with_their_names() -> None:
         (
             {names.LABEL_GPU_MEMORY: "12288"},
             {},
-            "nvidia.com/gpu.memory says 12288, pools.t4.memory_mib 15360; lower it",
+            "nvidia.com/gpu.memory says 12288, pools.t4.memory_mib 15360; lower pools.t4.memory_mib to 12288",
         ),
-        ({names.LABEL_GPU_COUNT: "0"}, {}, "nvidia.com/gpu.count says 0, pools.t4.device_count 1; lower it"),
+        (
+            {names.LABEL_GPU_COUNT: "0"},
+            {},
+            "nvidia.com/gpu.count says 0, pools.t4.device_count 1; take its labels of pools.t4 away",
+        ),
         (
             {},
             {"allocatable": {GPUMEM: "14001"}},

@@ -145,11 +145,12 @@ def test_a_class_for_the_exempt_is_for_nobody_else() -> None:
         )
 
     assert named("nvidia") == []
-    for namespace in ("immich", "web"):
-        assert named(namespace) == [
-            f"admission: Deployment {namespace}/x: priorityClassName longhorn-critical is only for exempt namespaces; "
-            "remove it"
-        ]
+    refused = "priorityClassName longhorn-critical is only for exempt namespaces; remove it"
+    assert named("immich") == [f"admission: Deployment immich/x: {refused}"]
+    assert named("web") == [
+        f"admission: Deployment web/x: {refused}; or, for a driver, a device plugin or a part of the cluster, add web "
+        "to admission.exempt_namespaces of the platform's stack"
+    ]
 
 
 def test_a_tenant_may_queue_for_what_the_program_itself_declares() -> None:

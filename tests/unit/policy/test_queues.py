@@ -99,3 +99,8 @@ def test_a_queue_that_nobody_can_use_is_refused() -> None:
         "queue-coverage: ClusterQueue spare: no LocalQueue leads to it, so nobody can use its quota; add one to "
         "queues.local_queues, or remove queues.cluster_queues.spare"
     ]
+
+
+def test_a_pool_that_mig_divides_is_handed_out_by_its_slices_alone() -> None:
+    slices = tuple(replace(quota, resource="nvidia.com/mig-1g.10gb", nominal=7) for quota in LEDGER.quotas)
+    assert judge({}, {"ledger": replace(LEDGER, quotas=slices).to_data()}) == []
