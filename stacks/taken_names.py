@@ -8,10 +8,8 @@ from components.kueue import KueueSpec
 from stacks.paths import at, values_at
 from stacks.problems import dotted, key, shown_value
 from tenancy import reach
-from tenancy.names import EXEMPT_BY_NAME, SYSTEM_PRIORITIES, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, KUBERNETES_NAMESPACES, SYSTEM_PRIORITIES, node_agent_namespace
 
-# https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
-_KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 # The owners of these domains and of their subdomains. Kubernetes treats a resource as its own if the domain of the
 # resource ends with "kubernetes.io" (pkg/apis/core/v1/helper IsNativeResource).
 _OWNED = {"kubernetes.io": "Kubernetes'", "k8s.io": "Kubernetes'", "nvidia.com": "NVIDIA's"}
@@ -71,7 +69,7 @@ def _system(raw: Mapping[str, Any]) -> str:
 def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
     where = "kueue" if at(raw, "kueue") else "queues.installed_kueue"
     kueue = str(at(raw, where).get("namespace", KueueSpec.model_fields["namespace"].default))
-    system, taken = _system(raw), dict.fromkeys(_KUBERNETES_NAMESPACES, "Kubernetes' own")
+    system, taken = _system(raw), dict.fromkeys(KUBERNETES_NAMESPACES, "Kubernetes' own")
     if kueue in taken:
         yield f"{key(*where.split('.'), 'namespace')}: is Kubernetes' own; name another{shown_value(kueue)}"
     taken[kueue] = "Kueue's"
@@ -86,7 +84,7 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
 
 def _exempt(raw: Mapping[str, Any]) -> Iterator[str]:
     """Reports namespaces that cannot be exempt. kube-system is allowed in the list, because it is always exempt."""
-    taken = dict.fromkeys(_KUBERNETES_NAMESPACES, "is Kubernetes' own") | {
+    taken = dict.fromkeys(KUBERNETES_NAMESPACES, "is Kubernetes' own") | {
         "default": "is where whatever names no namespace ends, and would be exempt with it",
         _system(raw): "is the agents'",
         node_agent_namespace(_system(raw)): "is the agents'",

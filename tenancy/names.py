@@ -69,6 +69,8 @@ STACK = "gpu-tenancy/stack"
 
 # The namespace kube-system is exempt by its name. A tenant cannot create kube-system, because it always exists.
 EXEMPT_BY_NAME = "kube-system"
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
+KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
 
 # The Deployment controller writes this label on ReplicaSets and their pods.
 POD_TEMPLATE_HASH = "pod-template-hash"

@@ -101,7 +101,7 @@ def device_choices(resources: Names) -> list[Manifest]:
     """
     started = f"(request.operation == 'CREATE' ? {cel.CONTAINERS} : object.spec.?ephemeralContainers.orValue([]))"
     by_variable = {"chooses-a-device": f"{started}.exists(c, {cel.chooses_device('c', resources)})"}
-    chosen = f"this pod chooses its device by {names.VISIBLE_DEVICES}: remove the variable; the scheduler gives one"
+    chosen = f"this pod chooses its device by {names.VISIBLE_DEVICES}: remove the variable, and ask for a GPU"
     by_annotation = {"has-devices-added": _writes_an_annotation(f"k.matches({cel.quoted(reach.DEVICE_ANNOTATIONS)})")}
     added = (
         "this pod has a container runtime add devices, by an annotation under cdi.k8s.io, nri.io or alike: remove it"

@@ -44,15 +44,20 @@ class Classes:
 
 
 def classes(
-    users: Sequence[GpuWorkload], pods: Sequence[WholePod], declared: Mapping[str, Object], exempt: Collection[str]
+    users: Sequence[GpuWorkload],
+    every: Sequence[GpuWorkload],
+    pods: Sequence[WholePod],
+    declared: Mapping[str, Object],
+    exempt: Collection[str],
 ) -> Classes:
-    """Returns the PriorityClasses for the stack.
+    """Returns the PriorityClasses for the stack. `users` get a seat, and `every` also has those that reach a GPU and
+    get none.
 
     The proposal uses a PriorityClass of the cluster only if all pods of the class reach a GPU. Admission denies a
     PriorityClass of the GPU pods to pods that reach no GPU.
     """
     tenants = {user.workload.namespace for user in users}
-    theirs = {pod.uid for user in users for pod in user.pods}
+    theirs = {pod.uid for user in every for pod in user.pods}
     strangers = {pod.priority_class for pod in pods if pod.uid not in theirs and pod.namespace not in exempt}
     usable = {name for name in declared if name not in strangers and _is_usable(name, declared[name])}
     used = Counter(pod.priority_class for user in users for pod in user.pods if pod.priority_class in usable)

@@ -21,6 +21,7 @@ from tenancy.admitted import node_access_fields
 from tenancy.choices import PodSecurity
 from tenancy.names import (
     EXEMPT_BY_NAME,
+    KUBERNETES_NAMESPACES,
     KUEUE_POD_SET_LABEL,
     POD_SECURITY_ENFORCE,
     SYSTEM_NAMESPACE,
@@ -31,7 +32,6 @@ from tenancy.quantity import QuantityError
 from tenancy.workload import ShapeError, map_at, value_or
 
 DOMAIN = "example.com"
-_NO_TENANTS = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
 _OURS = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
 _MOST_ACCESS = 200  # characters of what a pod does with its node
 
@@ -115,7 +115,7 @@ def find_gpus(survey: Survey) -> FoundGpus:
             "--context"
         )
     installed = infrastructure_namespaces(survey.pods)
-    exempt = {name: evidence for name, evidence in installed.items() if name not in (*_NO_TENANTS, *_OURS)}
+    exempt = {name: evidence for name, evidence in installed.items() if name not in (*KUBERNETES_NAMESPACES, *_OURS)}
     users = gpu_users(survey.pods, names, gaps)
     return FoundGpus(
         names=names,
@@ -123,7 +123,7 @@ def find_gpus(survey: Survey) -> FoundGpus:
         nodes=nodes,
         users=tuple(user for user in users if not _is_ours_or_exempt(user.workload.namespace, exempt)),
         exempt=exempt,
-        misplaced={name: evidence for name, evidence in installed.items() if name in _NO_TENANTS},
+        misplaced={name: evidence for name, evidence in installed.items() if name in KUBERNETES_NAMESPACES},
         gaps=tuple(gaps),
     )
 
@@ -149,7 +149,7 @@ def propose(survey: Survey, found: FoundGpus, peaks: Mapping[Workload, Peak]) ->
         pools=pools,
         tenants=tuple(_tenant(name, survey) for name in tenants),
         seats=seats,
-        classes=classes(users, survey.pods, survey.priorities, {*found.exempt, EXEMPT_BY_NAME}),
+        classes=classes(users, found.users, survey.pods, survey.priorities, {*found.exempt, EXEMPT_BY_NAME}),
         exempt=found.exempt,
         taints=tuple(sorted({taint for node in found.nodes for taint in node.taints})),
         prometheus=_prometheus(survey),
@@ -171,7 +171,7 @@ def _placed(
     placed = []
     for user in found.users:
         pool = _pool_of(user, pools)
-        if user.workload.namespace in _NO_TENANTS:
+        if user.workload.namespace in KUBERNETES_NAMESPACES:
             problem = "this namespace is Kubernetes' own and can be no tenant; move the workload to one of its own"
         elif KUEUE_POD_SET_LABEL in user.pod.labels:
             problem = (

@@ -3,19 +3,27 @@
 PodJudge judges the pods, and tests/e2e/api/test_one_judgement.py compares its results with the API server.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agents.kube.errors import Object
 from gpumem.pods import WholePod, Workload
 from gpumem.users import GpuWorkload, workload_of
 from tenancy import reach
 from tenancy.admitted import PodJudge, Refusal
 from tenancy.frameworks import FRAMEWORKS
-from tenancy.ledger import Ledger, Seat
-from tenancy.names import EXEMPT_BY_NAME, KUEUE_MANAGED_LABEL, KUEUE_POD_SET_LABEL, KUEUE_QUEUE_LABEL, SEATS
+from tenancy.ledger import Ledger, Pool, Seat
+from tenancy.names import (
+    EXEMPT_BY_NAME,
+    KUBERNETES_NAMESPACES,
+    KUEUE_MANAGED_LABEL,
+    KUEUE_POD_SET_LABEL,
+    KUEUE_QUEUE_LABEL,
+    SEATS,
+)
 from tenancy.policy_names import QUEUED_OWNERS
 from tenancy.quantity import QuantityError
-from tenancy.workload import Manifest, ShapeError, pod_request
+from tenancy.workload import Manifest, ShapeError, map_at, may_run_on, pod_request
 
 _HELD_BACK = Refusal(
     QUEUED_OWNERS, f"it names no queue, so that Kueue suspends it; give it the label {KUEUE_QUEUE_LABEL}"
@@ -86,9 +94,16 @@ def template_of(pod: WholePod, ledger: Ledger) -> Manifest:
     return {"metadata": {"labels": pod.labels, "annotations": annotations}, "spec": spec}
 
 
-def unbudgeted(users: Iterable[GpuWorkload], ledger: Ledger) -> tuple[Unbudgeted, ...]:
+def unbudgeted(
+    users: Iterable[GpuWorkload], ledger: Ledger, nodes: Iterable[Object], pods: Sequence[WholePod]
+) -> tuple[Unbudgeted, ...]:
     """Returns the workloads that reach a GPU without gpumem. The function skips namespaces with declared unbudgeted
-    workloads."""
+    workloads.
+
+    `nodes` and `pods` are those of the cluster. A remedy proposes only a seat that no pod takes, in a pool with the
+    workload's node.
+    """
+    labels = {node["metadata"]["name"]: map_at(node, "metadata", "labels") for node in nodes}
     exempt = {EXEMPT_BY_NAME, *ledger.exempt_namespaces}
     return tuple(
         Unbudgeted(
@@ -97,7 +112,7 @@ def unbudgeted(users: Iterable[GpuWorkload], ledger: Ledger) -> tuple[Unbudgeted
             name=user.workload.name,
             pods=len(user.pods),
             route=user.routes[0],
-            remedy=_remedy(user, ledger),
+            remedy=_remedy(user, ledger, labels, pods),
         )
         for user in users
         if user.workload.namespace not in exempt | ledger.tenants_without_budget
@@ -105,15 +120,40 @@ def unbudgeted(users: Iterable[GpuWorkload], ledger: Ledger) -> tuple[Unbudgeted
     )
 
 
-def _remedy(user: GpuWorkload, ledger: Ledger) -> str:
-    tenant = user.workload.namespace
-    if tenant not in ledger.tenants_by_name:
-        return f"add tenants.{tenant} and residents.{user.workload.name}"
-    named = [seat for seat in ledger.seats_of(tenant) if seat.name == user.workload.name]
-    seats = " or ".join(_limit(seat, ledger) for seat in named or ledger.seats_of(tenant))
-    if not seats:
-        return f"add residents.{user.workload.name}"
-    return f"add {ledger.names.gpumem}: {seats} to the limits of its container"
+def _remedy(
+    user: GpuWorkload, ledger: Ledger, labels: Mapping[str, Mapping[str, str]], pods: Sequence[WholePod]
+) -> str:
+    tenant, name = user.workload.namespace, user.workload.name
+    if tenant in (*KUBERNETES_NAMESPACES, *(ledger.admission.own if ledger.admission else ())):
+        return "this namespace can be no tenant; move the workload to a namespace of its own"
+    pools = [pool for pool in ledger.shared_pools if _runs_in(user, pool, labels)]
+    if not pools:
+        return "no pool that shares memory has its node; give the node the labels of such a pool, or move the workload"
+    free = [
+        s
+        for s in ledger.seats_of(tenant)
+        if s.pool in {p.name for p in pools} and _takers(s, ledger, pods) < s.replicas
+    ]
+    named = [seat for seat in free if seat.name == name]
+    if seats := " or ".join(_limit(seat, ledger) for seat in named or free):
+        return f"add {ledger.names.gpumem}: {seats} to the limits of its container"
+    taken = {seat.name for seat in ledger.seats} | {each.name for each in ledger.on_demand}
+    taken |= {each.name for each in ledger.unbudgeted}
+    resident = f"residents.{name if name not in taken else f'{tenant}-{name}'} with pool: {pools[0].name}"
+    return f"add {resident}" if tenant in ledger.tenants_by_name else f"add tenants.{tenant} and {resident}"
+
+
+def _runs_in(user: GpuWorkload, pool: Pool, labels: Mapping[str, Mapping[str, str]]) -> bool:
+    """Returns True if the workload's pods run on the pool's nodes. Pods without a node may run there."""
+    on = [pool.matches(labels.get(pod.node, {})) for pod in user.pods if pod.node]
+    return all(on) if on else may_run_on(user.pod.spec, pool.node_selector)
+
+
+def _takers(seat: Seat, ledger: Ledger, pods: Sequence[WholePod]) -> int:
+    """Returns the number of pods that take the seat by its label, or by its size."""
+    asking = [(pod, pod_request(pod.spec, ledger.names.gpumem)) for pod in pods if pod.namespace == seat.tenant]
+    labels = [(pod.seat_label(ledger.names), mib) for pod, mib in asking if mib]
+    return sum(label == seat.name or (not label and mib == seat.pod_mib) for label, mib in labels)
 
 
 def _limit(seat: Seat, ledger: Ledger) -> str:

@@ -58,7 +58,7 @@ def preflight(survey: Survey, declared: Declared) -> Preflight:
         creates=changes.creations(survey, declared),
         labels=changes.added_labels(survey, declared),
         denies=denied,
-        without_budget=unbudgeted(gpu_users(survey.pods, ledger.names, []), ledger),
+        without_budget=unbudgeted(gpu_users(survey.pods, ledger.names, []), ledger, survey.nodes, survey.pods),
         evicts=tuple(_evicts(declared)),
         scales=tuple(_scales(survey, declared)),
         parts=parts(survey, declared),

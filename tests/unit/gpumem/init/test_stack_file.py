@@ -303,6 +303,12 @@ def test_workloads_that_cannot_have_a_seat_are_named_with_the_remedy() -> None:
     assert "Deployment tts/tts" in text
 
 
+def test_a_gpu_pod_without_a_seat_is_no_stranger_to_the_class_of_the_gpu_pods(tmp_path: Path) -> None:
+    """Before the fix, init proposed gpu-workload-2 with a lower value, so that every GPU pod would have lost rank."""
+    cluster = record_0000(pod("x", "default", limits={GPU: "1"}, priorityClassName="gpu-workload"))
+    assert values(proposed(cluster), tmp_path)["priorities"] == {"gpu-workload": {"value": 1200000, "create": False}}
+
+
 def test_below_1_36_admission_is_left_out_and_the_file_reports_it(tmp_path: Path) -> None:
     cluster = record_0000()
     cluster.version = "v1.34.2+k3s1"

@@ -48,8 +48,26 @@ def test_workloads_without_a_budget_would_be_denied_each_with_its_owner_and_reme
     assert all(f"add {GPUMEM} (MiB) to the limits" in row.message for row in report.denies)
     remedies = {row.name: row.remedy for row in report.without_budget}
     assert remedies["immich-ml"] == f"add {GPUMEM}: 3000 (immich-ml) to the limits of its container"
-    assert remedies["android-emulator"] == "add residents.android-emulator"
+    assert remedies["android-emulator"] == "add residents.android-emulator with pool: t4"
     assert not report.clear
+
+
+def test_a_remedy_is_one_that_the_settings_and_the_scheduler_accept() -> None:
+    """Before the fix, preflight told to add tenants.default, which the settings refuse, and named a seat of another
+    pool, with which the pod matches no node."""
+    other = replace(T4, name="other", node_selector={"pool": "other"})
+    cluster = record_0000(pod("x", "default", limits={GPU: "1"}, on="k8s-node1"))
+    cluster.nodes.append(node("node-4"))
+    cluster.nodes[-1]["metadata"]["labels"]["pool"] = "other"
+    cluster.pods += of_deployment("second", "frigate", limits={GPU: "1"}, on="node-4")
+    cluster.pods += of_deployment("third", "frigate", limits={GPU: "1"}, on="k8s-node1")
+    cluster.pods += of_deployment("takes", "frigate", limits={GPU: "1", GPUMEM: "3k"}, on="k8s-node1")
+    report = found(cluster, declared(ledger=replace(LEDGER, pools=(T4, other))))
+    remedies = {row.name: row.remedy for row in report.without_budget}
+    assert remedies["x"] == "this namespace can be no tenant; move the workload to a namespace of its own"
+    assert remedies["second"] == "add residents.second with pool: other"
+    assert remedies["third"] == "add residents.third with pool: t4"
+    assert remedies["frigate"] == "add residents.frigate-frigate with pool: t4"
 
 
 @pytest.mark.parametrize(
