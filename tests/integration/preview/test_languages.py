@@ -36,6 +36,7 @@ GO = {
     "GOCACHE": str(Path.home() / ".cache" / "go-build"),
     "GOFLAGS": "-mod=mod -trimpath",
 }
+UNCHECKED = {"PULUMI_NODEJS_TRANSPILE_ONLY": "true"}  # A test checks the types by tsc.
 PYTHON = """
 from gpu_tenancy import Platform, SeatedDeployment
 
@@ -73,7 +74,7 @@ class Installed:
 def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
     folder = tmp_path_factory.mktemp("space")
     found = workspace(folder)
-    yield replace(found, env={**found.env, "PYTHONPATH": str(Path(pulumi.__file__).parents[1])})
+    yield replace(found, env={**found.env, **UNCHECKED, "PYTHONPATH": str(Path(pulumi.__file__).parents[1])})
     home = f"HOME={folder}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -161,6 +162,7 @@ def test_an_application_in_typescript_reads_its_seat_from_the_platforms_stack(
     program.write_text(text)
     assert outcome.code != 0
     assert "'picture' does not exist in type 'SeatedDeploymentArgs'" in outcome.text
+    assert outcome.text.count("error TS") == 1
 
 
 @pytest.fixture(scope="module")
