@@ -180,7 +180,7 @@ def slices(ledger: Ledger) -> Iterator[str]:
 
 
 def _too_many_slices(what: str, pool: Pool, most: str) -> str:
-    fix = f"lower nominal or borrowing_limit, or raise pools.{pool.name}"
+    fix = f"lower nominal or borrowing_limit{pool.or_raise}"
     return f"{what}, and its {pool.gpus} devices have {most}; {fix}"
 
 

@@ -103,7 +103,6 @@ REMEDIES: dict[str, list[tuple[str, dict[str, Any] | Follow]]] = {
     "priorities 1": [("write preemption_policy: Never", {"priorities.homelab-disposable.preemption_policy": "Never"})],
     "gpu-quota 0": [
         ("lower nominal", {f"{QUOTAS}.gpu-any": {names.GPU: {"nominal": 1}}}),
-        ("raise pools.batch", {"pools.batch.device_count": 2}),
     ],
     "clusters 0": [
         ("lower nominal", {f"{QUOTAS}.far": {names.GPU: {"nominal": 8}}}),
