@@ -1,5 +1,6 @@
 """Checks the fields that the stack passes through to Kueue, by the schemas in components/base."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -78,6 +79,10 @@ def _lines(path: KeyPath, error: ValidationError, ours: Mapping[str, Any]) -> It
     elif rule == "enum":
         yield f"{key(*path)}: must be one of {', '.join(map(repr, limit))}{shown_value(value)}"
     elif rule == "type":
+        pattern = error.schema.get("pattern") if limit == "string" else None
+        if pattern and re.search(pattern, str(value)) is None:  # Who quoted the value would be refused again.
+            yield f"{key(*path)}: {MESSAGES['pattern'].format(pattern)}{shown_value(value)}"
+            return
         yield f"{key(*path)}: must be {_TYPES[limit]}{shown_value(value)}"
     else:
         yield f"{key(*path)}: {MESSAGES[rule].format(limit)}{shown_value(value)}"
