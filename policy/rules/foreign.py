@@ -24,9 +24,10 @@ _OPAQUE = ("Release.helm.sh", "Application.argoproj.io", "ApplicationSet.argopro
 _OPAQUE_GROUPS = ("helm.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io")
 # The custom kinds that run pods in their own namespace: all kinds of these groups, and these kinds of Argo.
 _RUN_PODS = (
-    *("apps.kruise.io", "apps.nvidia.com", "batch.volcano.sh", "flink.apache.org", "jobset.x-k8s.io", "kubeflow.org"),
-    *("kubevirt.io", "leaderworkerset.x-k8s.io", "ray.io", "serving.knative.dev", "serving.kserve.io"),
-    *("sparkoperator.k8s.io", "trainer.kubeflow.org"),
+    *("apps.kruise.io", "apps.nvidia.com", "batch.volcano.sh", "flink.apache.org", "jobset.x-k8s.io", "kaito.sh"),
+    *("kubeai.org", "kubeflow.org", "kubernetes.dask.org", "kubevirt.io", "leaderworkerset.x-k8s.io"),
+    *("machinelearning.seldon.io", "pool.kubevirt.io", "ray.io", "serving.knative.dev", "serving.kserve.io"),
+    *("sparkoperator.k8s.io", "tekton.dev", "trainer.kubeflow.org"),
 )
 _RUN_PODS_OF_ARGO = ("CronWorkflow", "Rollout", "Workflow", "WorkflowTemplate")
 # Custom kinds declare their pods in these fields. An unknown value in one of them can hide a request.
@@ -121,10 +122,6 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
         kinds = ", ".join(sorted(TEMPLATES))
         rendered = _RENDERED if _is_opaque(found) else ""
         yield unproven(found, f"it asks for gpumem in a way that is not counted; write it as one of {kinds}{rendered}")
-    elif runs := _runs_a_promise(graph, found):
-        yield unproven(
-            found, f"it runs the pods of {runs} (workloadRef), which are not counted; declare a Deployment instead"
-        )
     elif ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
         yield from _refused(found, PodJudge(ledger, _lands_in(found), {"spec": pod}))
 
@@ -149,18 +146,6 @@ def _names_gpumem(value: Any, field: str = "", *, runs: bool = True) -> bool:
     if isinstance(value, Mapping):
         return any(is_gpumem(key) or _names_gpumem(item, key, runs=runs) for key, item in value.items())
     return isinstance(value, list) and any(_names_gpumem(item, field, runs=runs) for item in value)
-
-
-def _runs_a_promise(graph: Graph, found: Object) -> str | None:
-    """Returns the workload with a promise on a GPU whose pods the object runs."""
-    spec = found.manifest.get("spec")
-    if is_unknown(spec) or not isinstance(spec, Mapping) or spec.get("workloadRef") is None:
-        return None
-    ref = map_at(found.manifest, "spec", "workloadRef")
-    name = text_at(ref, "name")
-    asks = {(request.workload.namespace, request.workload.name) for request in graph.requests}
-    named = f"{text_at(ref, 'kind')} {found.namespace}/{name}"
-    return named if (found.namespace, name) in graph.promised | asks else None
 
 
 def _lands_in(found: Object) -> Any:

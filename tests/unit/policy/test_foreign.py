@@ -47,16 +47,6 @@ RENDERED: dict[str, tuple[Manifest, str]] = {
         an_object(names.KUEUE_API, "LocalQueuePatch", "x", "team-a", spec={}),
         "it changes a LocalQueue that the graph does not hold",
     ),
-    "a reference to elsewhere": (
-        an_object(
-            "argoproj.io/v1alpha1",
-            "Rollout",
-            "x",
-            "llama-swap",
-            spec={"workloadRef": {"kind": "Deployment", "name": "llama-swap"}},
-        ),
-        "it runs the pods of Deployment llama-swap/llama-swap (workloadRef), which are not counted",
-    ),
     "a pod's template": (
         {**an_object("v1", "PodTemplate", "x", "llama-swap"), "template": workload(main=gpu())["spec"]["template"]},
         "asks for nvidia.com/gpu and so reaches a GPU",
