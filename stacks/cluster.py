@@ -84,25 +84,20 @@ def connect(engine: Engine) -> Iterator[Cluster]:
 
     Raises EngineError if the cluster cannot be read, also within the `with` block.
     """
-    with _kubectls_flags(engine) as flags, Kubectl(flags) as kubectl:
-        yield Cluster(kubectl, flags)
-
-
-def preflight(engine: Engine) -> None:
-    """Prints the report of `make preflight` on the cluster. Raises EngineError."""
-    with _kubectls_flags(engine) as flags:
-        command = [sys.executable, "-m", "gpumem.preflight", f"--stack={engine.stack}", *flags]
-        if subprocess.run(command, cwd=engine.root, check=False).returncode == _UNREAD:
-            raise EngineError("the cluster cannot be read, so nothing was changed")
-
-
-@contextmanager
-def _kubectls_flags(engine: Engine) -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory(prefix="gpu-tenancy-") as folder:  # of mode 0700
         try:
-            yield _flags(engine, Path(folder))
+            flags = _flags(engine, Path(folder))
+            with Kubectl(flags) as kubectl:
+                yield Cluster(kubectl, flags)
         except AgentError as error:
             raise EngineError(f"the cluster cannot be read, so nothing was changed: {error}") from None
+
+
+def preflight(engine: Engine, cluster: Cluster) -> None:
+    """Prints the report of `make preflight` on the cluster. Raises EngineError."""
+    command = [sys.executable, "-m", "gpumem.preflight", f"--stack={engine.stack}", *cluster.flags]
+    if subprocess.run(command, cwd=engine.root, check=False).returncode == _UNREAD:
+        raise EngineError("the cluster cannot be read, so nothing was changed")
 
 
 def _flags(engine: Engine, folder: Path) -> list[str]:

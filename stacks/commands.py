@@ -10,7 +10,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import yaml
 from components.monitoring.component import rule_groups
 from stacks import kubeconfig, lock, settings, stackfile
 from stacks import render as manifests
-from stacks.cluster import connect, preflight
+from stacks.cluster import Cluster, connect, preflight
 from stacks.engine import GATED, Engine, EngineError, refuse_flags
 from stacks.existing import leftovers, origin, removal
 from stacks.existing.check import Changes, check
@@ -108,29 +109,28 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
     refuse_flags(flags, engine.environment, gated=True)
     program = engine.program_files()
     declared = settings.load_file(engine.existing_stack_file())
-    state, cluster = _begin(engine)
-    state, left = _settled(engine, state)
-    ended = _judge(engine, flags, declared, cluster, full=full)
-    if ended.exit_code:
-        return ended.exit_code
-    resources = ended.events.resources.values()
-    objects = declared_objects(resources)
-    keeps_kueue = any(each.type == RELEASE_TYPE and each.inputs for each in resources)
-    _refuse_a_takeover(engine, ended, left)
-    _print_leftovers(engine, left, objects, keeps_kueue=keeps_kueue)
-    if any(each.op is not Op.SAME for each in resources):
-        print(flush=True)
-        preflight(engine)
-    _confirm(f"Apply {engine.stack}", cluster, yes=yes)
-    _refuse_a_later_change(engine, declared, program)
-    _refuse_a_later_state(engine, state)
-    _clear(engine, state, left, objects, keeps_kueue=keeps_kueue)
-    given = (*GATED, "--skip-preview", "--yes", *flags)
-    if ended.displayed:
-        return run.run_attended(engine, "up", "--suppress-progress", *given, environment=engine.state_at_the_end())
-    with connect(engine) as reader:
-        waits = Waits(reader)
-        return follow(engine, "up", given, ended.events.resources, lambda run: waits.lines(run.unfinished()))
+    with _begun(engine) as (before, where, cluster):
+        state, left = _settled(engine, before, cluster)
+        ended = _judge(engine, flags, declared, where, full=full)
+        if ended.exit_code:
+            return ended.exit_code
+        resources = ended.events.resources
+        objects = declared_objects(resources.values())
+        keeps_kueue = any(each.type == RELEASE_TYPE and each.inputs for each in resources.values())
+        _refuse_a_takeover(engine, ended, left, cluster)
+        _print_leftovers(engine, left, objects, keeps_kueue=keeps_kueue)
+        if any(each.op is not Op.SAME for each in resources.values()):
+            print(flush=True)
+            preflight(engine, cluster)
+        _confirm(f"Apply {engine.stack}", where, yes=yes)
+        _refuse_a_later_change(engine, declared, program)
+        _refuse_a_later_state(engine, state)
+        _clear(engine, state, left, objects, cluster, keeps_kueue=keeps_kueue)
+        given = (*GATED, "--skip-preview", "--yes", *flags)
+        if ended.displayed:
+            return run.run_attended(engine, "up", "--suppress-progress", *given, environment=engine.state_at_the_end())
+        waits = Waits(cluster)
+        return follow(engine, "up", given, resources, lambda progress: waits.lines(progress.unfinished()))
 
 
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -139,23 +139,23 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     Raises EngineError if volumes would be lost without the operator's explicit consent (docs/adr/0034).
     """
     refuse_flags(flags, engine.environment, gated=False)
-    state, cluster = _begin(engine)
-    left = _look(engine, state)
-    if left.is_unrecorded:
-        raise EngineError(f"Helm does not know {engine.stack}'s Kueue any more; run make up, and then this again.")
-    if left.release and not left.records:  # A killed removal has removed Kueue, and Helm would not find it.
-        engine.refresh([left.release])
-        state = State.of(engine)
-    ended = _previewed(engine, "destroy", "--preview-only", *flags)
-    sys.stdout.write(removal_report(ended, colour=_colour()))
-    if ended.code or ended.interrupted:
-        return ended.code or 1
-    _list_the_loss(engine, state)
-    _print_leftovers(engine, left, (), keeps_kueue=False)
-    _confirm(f"Destroy {engine.stack}", cluster, yes=yes, word=engine.stack)
-    _refuse_a_later_state(engine, state)
-    _clear(engine, state, left, (), keeps_kueue=False)
-    return _remove(engine, flags, state, ended)
+    with _begun(engine) as (before, where, cluster):
+        state, left = before, _look(engine, before, cluster)
+        if left.is_unrecorded:
+            raise EngineError(f"Helm does not know {engine.stack}'s Kueue any more; run make up, and then this again.")
+        if left.release and not left.records:  # A killed removal has removed Kueue, and Helm would not find it.
+            engine.refresh([left.release])
+            state = State.of(engine)
+        ended = _previewed(engine, "destroy", "--preview-only", *flags)
+        sys.stdout.write(removal_report(ended, colour=_colour()))
+        if ended.code or ended.interrupted:
+            return ended.code or 1
+        _list_the_loss(engine, state, cluster)
+        _print_leftovers(engine, left, (), keeps_kueue=False)
+        _confirm(f"Destroy {engine.stack}", where, yes=yes, word=engine.stack)
+        _refuse_a_later_state(engine, state)
+        _clear(engine, state, left, (), cluster, keeps_kueue=False)
+        return _remove(engine, flags, state, ended, cluster)
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -297,42 +297,45 @@ def _unlock(engine: Engine) -> None:
         print(f"{engine.stack}: removed the lock of a run that ended before its time", flush=True)
 
 
-def _begin(engine: Engine) -> tuple[State, str]:
-    """Returns the state and a description of the cluster. Raises EngineError if the state is of another cluster."""
+@contextmanager
+def _begun(engine: Engine) -> Iterator[tuple[State, str, Cluster]]:
+    """Opens the state and the cluster, with a description of the cluster.
+
+    Raises EngineError if the state is of another cluster.
+    """
     _unlock(engine)
     state = State.of(engine)
-    cluster = _cluster(engine)
-    _refuse_the_state_of_another_cluster(engine, state, cluster)
-    return state, cluster
+    where = _cluster(engine)
+    with connect(engine) as cluster:
+        _refuse_the_state_of_another_cluster(engine, state, where, cluster)
+        yield state, where, cluster
 
 
-def _look(engine: Engine, state: State) -> Leftovers:
-    with connect(engine) as reader:
-        return leftovers.look(state.exported, stack_mark(PROJECT, engine.stack), reader)
+def _look(engine: Engine, state: State, cluster: Cluster) -> Leftovers:
+    return leftovers.look(state.exported, stack_mark(PROJECT, engine.stack), cluster)
 
 
-def _settled(engine: Engine, state: State) -> tuple[State, Leftovers]:
+def _settled(engine: Engine, state: State, cluster: Cluster) -> tuple[State, Leftovers]:
     """Returns a state that agrees with the cluster about all that it names, and what it does not name.
 
     Waits for objects that a killed removal was deleting. Raises EngineError.
     """
-    left, deadline = _look(engine, state), time.monotonic() + _ENDING_SECONDS
+    left, deadline = _look(engine, state, cluster), time.monotonic() + _ENDING_SECONDS
     while left.ending:
         if time.monotonic() > deadline:
             late = ", ".join(map(str, left.ending))
             raise EngineError(f"not gone in {_ENDING_SECONDS} s: {late}; kubectl describe says what they wait for")
         time.sleep(_BETWEEN_SECONDS)
-        left = _look(engine, state)
+        left = _look(engine, state, cluster)
     if not left.stale and not state.exported["deployment"].get("pending_operations"):
         return state, left
     if left.stale:
         print(f"{engine.stack} reads {len(left.stale)} objects again that have changed since its last run", flush=True)
     engine.refresh(left.stale or _root(state))  # Each refresh forgets operations that did not end.
-    with connect(engine) as cluster:
-        if leftovers.settle_release(left, cluster):
-            engine.refresh([left.release])
+    if leftovers.settle_release(left, cluster):
+        engine.refresh([left.release])
     state = State.of(engine)
-    return state, _look(engine, state)
+    return state, _look(engine, state, cluster)
 
 
 def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Identity], *, keeps_kueue: bool) -> None:
@@ -340,29 +343,32 @@ def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Identi
         print(f"{engine.stack} {line}", flush=True)
 
 
-def _clear(engine: Engine, state: State, left: Leftovers, objects: Collection[Identity], *, keeps_kueue: bool) -> None:
+def _clear(
+    engine: Engine,
+    state: State,
+    left: Leftovers,
+    objects: Collection[Identity],
+    cluster: Cluster,
+    *,
+    keeps_kueue: bool,
+) -> None:
     if left:
         # Pulumi has no command that reads the locks. A refresh of the root fails if another run has locked the stack.
         engine.refresh(_root(state))
-        with connect(engine) as cluster:
-            leftovers.clear(left, cluster, objects, keeps_kueue=keeps_kueue)
+        leftovers.clear(left, cluster, objects, keeps_kueue=keeps_kueue)
 
 
 def _root(state: State) -> list[str]:
     return [each["urn"] for each in state.resources if each["type"] == _ROOT]
 
 
-def _refuse_the_state_of_another_cluster(engine: Engine, state: State, cluster: str) -> None:
+def _refuse_the_state_of_another_cluster(engine: Engine, state: State, where: str, cluster: Cluster) -> None:
     namespaces = origin.namespaces_by_uid(state.exported)
-    if not namespaces:
-        return
-    with connect(engine) as reader:
-        lost = origin.lost(namespaces, reader)
-    if lost:
+    if namespaces and (lost := origin.lost(namespaces, cluster)):
         shown = ", ".join(lost[:3]) + (", …" if len(lost) > 3 else "")
         raise EngineError(
             f"The state of {engine.stack} is of another cluster. Nothing was changed.\n"
-            f"  {cluster} has no namespace of the state ({shown}).\n"
+            f"  {where} has no namespace of the state ({shown}).\n"
             f"  If the other cluster is gone, run make refresh STACK={engine.stack}, which empties the state. If not, "
             "choose its context."
         )
@@ -388,36 +394,32 @@ def _refuse_a_later_state(engine: Engine, state: State) -> None:
         raise EngineError(f"Another command has changed {engine.stack} since the preview; run this command again.")
 
 
-def _remove(engine: Engine, flags: Sequence[str], state: State, previewed: PreviewOutcome) -> int:
+def _remove(engine: Engine, flags: Sequence[str], state: State, previewed: PreviewOutcome, cluster: Cluster) -> int:
     """Removes the stack. If no agent runs, also removes the gpumem from the nodes."""
     namespace = removal.retiring_namespace(state.exported)
-    with connect(engine) as cluster:
-        waits, retirement = Waits(cluster), Retirement(cluster, namespace) if namespace else None
+    waits, retirement = Waits(cluster), Retirement(cluster, namespace) if namespace else None
 
-        def look(progress: Progress) -> list[str]:
-            return [*(retirement.step() if retirement else ()), *waits.lines(progress.unfinished())]
+    def look(progress: Progress) -> list[str]:
+        return [*(retirement.step() if retirement else ()), *waits.lines(progress.unfinished())]
 
-        given = ("--skip-preview", "--yes", *flags)
-        return follow(engine, "destroy", given, previewed.events.resources, look)
+    return follow(engine, "destroy", ("--skip-preview", "--yes", *flags), previewed.events.resources, look)
 
 
-def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome, left: Leftovers) -> None:
+def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome, left: Leftovers, cluster: Cluster) -> None:
     changes = Changes.of(previewed.events.resources.values())
     if not changes:
         return
-    with connect(engine) as cluster:
-        verdict = check(changes, cluster, left.records)
+    verdict = check(changes, cluster, left.records)
     for note in verdict.notes:
         print(f"{engine.stack} {note}", flush=True)
     if verdict.problems:
         raise EngineError(_listed(f"{engine.stack} does not fit the cluster. Nothing was changed.", verdict.problems))
 
 
-def _list_the_loss(engine: Engine, state: State) -> None:
+def _list_the_loss(engine: Engine, state: State, cluster: Cluster) -> None:
     if not state.resources:
         return
-    with connect(engine) as cluster:
-        loss = removal.of_state(state.exported, cluster)
+    loss = removal.of_state(state.exported, cluster)
     for line in loss.lines():
         print(f"{engine.stack} {line}", flush=True)
     if removal.retiring_namespace(state.exported):

@@ -47,7 +47,7 @@ class Waits:
             for event in self._warnings(namespace, _of(resource, "name")):
                 about, reason = event["involvedObject"], event.get("reason")
                 which = f"{about['kind']} {namespace}/{about['name']}"
-                why = f"  waits for {name}, because of {which}: {reason}: {event.get('message', '').strip()}"
+                why = f"  waits for {name}; the cluster says of {which}: {reason}: {event.get('message', '').strip()}"
                 yield from self._once(about.get("uid"), reason, text=why)
                 yield from self._once(text="    It goes on when this passes. Repair it meanwhile, or end with Ctrl-C.")
 

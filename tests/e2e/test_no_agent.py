@@ -83,7 +83,7 @@ def test_an_image_that_cannot_be_pulled_is_told_until_ctrl_c_and_a_repaired_up_g
         subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True, **place) as run,
     ):  # type: ignore[call-overload]
         try:
-            reason = f"because of Pod {SYSTEM}/{names.RECONCILE}-"
+            reason = f"the cluster says of Pod {SYSTEM}/{names.RECONCILE}-"
             eventually(lambda: reason in log.read_text(), "the reason is told")
             time.sleep(15)
             assert run.poll() is None, log.read_text()

@@ -235,7 +235,7 @@ def test_a_rollout_is_never_cancelled_for_a_reason_that_may_pass_by_itself(
     assert main(["up", "--stack", "prod", "--yes"], project) == 0
     assert (project / "build/logs/prod-up.log").read_text() == ""
     assert capsys.readouterr().out.endswith(
-        "  waits for Job gpu/reconcile, because of Pod gpu/reconcile-x: FailedScheduling: 3 Insufficient cpu\n"
+        "  waits for Job gpu/reconcile; the cluster says of Pod gpu/reconcile-x: FailedScheduling: 3 Insufficient cpu\n"
         "    It goes on when this passes. Repair it meanwhile, or end with Ctrl-C.\n"
         "up prod: nothing done (3 s)\n"
     )

@@ -29,7 +29,7 @@ def said(*events: Object, known: tuple[Object, ...] = (), seconds: float = PATIE
 
 def test_a_pod_that_cannot_start_is_named_with_its_own_reason() -> None:
     assert said(event("FailedScheduling", "0/3 nodes are available: 3 Insufficient cpu.\n")) == [
-        "  waits for Job gpu/reconcile-1, because of Pod gpu/reconcile-1-x: FailedScheduling: "
+        "  waits for Job gpu/reconcile-1; the cluster says of Pod gpu/reconcile-1-x: FailedScheduling: "
         "0/3 nodes are available: 3 Insufficient cpu.",
         GOES_ON,
     ]
@@ -37,10 +37,10 @@ def test_a_pod_that_cannot_start_is_named_with_its_own_reason() -> None:
 
 def test_a_job_that_gets_no_pod_and_a_chart_are_named_with_their_reasons() -> None:
     (line, _) = said(event("FailedCreate", "exceeded quota: none", of="reconcile-1", kind="Job"))
-    assert line.endswith("because of Job gpu/reconcile-1: FailedCreate: exceeded quota: none")
+    assert line.endswith("the cluster says of Job gpu/reconcile-1: FailedCreate: exceeded quota: none")
     manager = event("Failed", "no such image", of="kueue-controller-manager-7d-x")
     (line, _) = said(manager, kind="helm.sh/v3:Release", inputs={"name": "kueue", "namespace": "gpu"})
-    assert line.startswith("  waits for Release gpu/kueue, because of Pod gpu/kueue-controller-manager-7d-x: ")
+    assert line.startswith("  waits for Release gpu/kueue; the cluster says of Pod gpu/kueue-controller-manager-7d-x: ")
 
 
 def test_events_of_others_and_from_before_the_rollout_and_of_the_first_seconds_say_nothing() -> None:
