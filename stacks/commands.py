@@ -66,10 +66,9 @@ class State:
     @classmethod
     def of(cls, engine: Engine) -> "State":
         """Reads the state. Creates the stack if the backend lacks it. Raises EngineError."""
+        is_new = _create(engine)
         files = lock.state_files(engine)
-        if not files and engine.select():
-            return cls({"deployment": {}}, lock.state_files(engine))
-        return cls(engine.export(), files)
+        return cls({"deployment": {}} if is_new else engine.export(), files)
 
     def is_old(self, engine: Engine) -> bool:
         """Returns True if another command has written the state since. For a folder, Pulumi need not be asked."""
@@ -87,7 +86,7 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | 
     """
     refuse_flags(flags, engine.environment, gated=True)
     declared = settings.load_file(engine.existing_stack_file())
-    engine.select()
+    _create(engine)
     try:
         cluster = _cluster(engine)
     except KubeconfigError as error:
@@ -162,7 +161,7 @@ def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
     refuse_flags(flags, engine.environment, gated=False)
     _unlock(engine)
-    engine.select()
+    _create(engine)
     given = (*(("--yes",) if yes else ()), *flags)
     return run.run_attended(engine, "refresh", *given, environment=engine.state_at_the_end())
 
@@ -287,6 +286,11 @@ def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None
     except (ConfigError, OSError) as error:
         return f"no picture of the seats: {error}"
     return f"picture of the seats: {path}"
+
+
+def _create(engine: Engine) -> bool:
+    """Creates the stack if the backend lacks it. Returns True if it did. Raises EngineError."""
+    return not lock.state_files(engine) and engine.select()
 
 
 def _unlock(engine: Engine) -> None:
