@@ -14,10 +14,11 @@ import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
 from components.admission import host_memory
-from components.admission.policy import MutatingApi, put_into_force, served_as
+from components.admission.policy import put_into_force
 from components.base.manifest import Manifest, component_type, manifest, register
 from components.base.spec import Count, DnsLabel, Labels, Mib, MibOrNone, PriorityKey, Spec, TaintSpec, TenantKey
 from tenancy import names
+from tenancy.admission.policy import MutatingApi, served_as
 from tenancy.choices import Mode
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Taint, Workload
 from tenancy.quantity import canonical, canonical_mib

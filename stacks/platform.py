@@ -13,7 +13,6 @@ import pulumi
 import yaml
 
 from components.admission.pods import Admission, AdmissionArgs
-from components.admission.policy import MutatingApi
 from components.agents.board import Board, BoardArgs
 from components.agents.exporter import Exporter, ExporterArgs
 from components.agents.gate import Gate, GateArgs
@@ -37,6 +36,8 @@ from stacks.problems import key
 from stacks.provider import provider
 from stacks.settings import StackSettings
 from tenancy import names
+from tenancy.admission.parts import AdmissionRules
+from tenancy.admission.policy import MutatingApi
 from tenancy.choices import Mode
 from tenancy.drawing.chart import seating_chart
 from tenancy.ledger import Ledger
@@ -153,10 +154,13 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
         unqueued = [tenant for name, tenant in tenants.items() if name not in ledger.queue_tenants]
         args = AdmissionArgs(
             spec=settings.admission,
-            ledger=ledger,
-            terms=ledger.admission,
-            kueue=settings.kueue_account,
-            frameworks=settings.queues.queued_kinds if settings.queues else (),
+            rules=AdmissionRules(
+                ledger=ledger,
+                terms=ledger.admission,
+                kueue=settings.kueue_account,
+                frameworks=settings.queues.queued_kinds if settings.queues else (),
+                tenant_priorities=settings.admission.tenant_priorities,
+            ),
             mode=_mode(enforces=settings.enforces(settings.admission)),
         )
         Admission(place.named("admission"), args, place.after(capacity, *schedulers, *priorities, *unqueued))

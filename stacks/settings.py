@@ -21,7 +21,6 @@ from components.agents.gate import GateSpec, OnDemandSpec
 from components.agents.reconcile import PoolSpec, ReconcileSpec
 from components.agents.scheduler import SchedulerSpec
 from components.agents.watchdog import WatchdogSpec
-from components.base.identity import service_account_user
 from components.base.spec import DnsLabel, Spec
 from components.base.system import ClusterSpec
 from components.host_memory import HostMemoryPoolSpec, host_memory_pools, tenants_by_priority
@@ -49,7 +48,7 @@ from tenancy.ledger import (
     Unbudgeted,
     WorkerCluster,
 )
-from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace
+from tenancy.names import EXEMPT_BY_NAME, node_agent_namespace, service_account_user
 from tenancy.quantity import whole
 
 Acting = TypeVar("Acting", WatchdogSpec, GateSpec)

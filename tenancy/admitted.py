@@ -1,6 +1,6 @@
 """Judges the manifest of a pod in a preview. The admission policies in the cluster have the same rules.
 
-The package components/admission has the same rules in CEL. The test tests/e2e/api/test_one_judgement.py compares the
+The package tenancy/admission has the same rules in CEL. The test tests/e2e/api/test_one_judgement.py compares the
 rules in Python with those in CEL, and lists facts that only the cluster knows.
 """
 

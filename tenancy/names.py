@@ -476,3 +476,8 @@ def stack_mark(project: str, stack: str) -> str:
 def field_manager(mark: str) -> str:
     """Returns the field manager of a stack's objects and patches. The end of a long mark is the stack's name."""
     return mark[-_LONGEST_MANAGER:]
+
+
+def service_account_user(namespace: str, name: str) -> str:
+    """Returns the user name of a ServiceAccount."""
+    return f"system:serviceaccount:{namespace}:{name}"

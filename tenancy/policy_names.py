@@ -1,7 +1,9 @@
-"""Defines the names of the ValidatingAdmissionPolicies and MutatingAdmissionPolicies.
+"""Defines the names of the ValidatingAdmissionPolicies and MutatingAdmissionPolicies, and what a refusal by one says.
 
 The binding of a policy has the same name as the policy.
 """
+
+from dataclasses import dataclass
 
 STAMP_PRIORITY = "gpu-tenancy-stamp-priority"
 PLACE_QUEUED = "gpu-tenancy-place-queued"
@@ -20,6 +22,7 @@ DEVICE_ENVIRONMENT = "gpu-tenancy-device-environment"
 DEVICE_RUNTIMES = "gpu-tenancy-device-runtimes"
 DEVICE_CLAIMS = "gpu-tenancy-device-claims"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
+DEVICE_SPREAD = "gpu-tenancy-device-spread"
 EXEMPTIONS = "gpu-tenancy-exemptions"
 GPU_COUNT_USE = "gpu-tenancy-gpu-count-use"
 GPU_TENANTS = "gpu-tenancy-gpu-tenants"
@@ -42,7 +45,7 @@ RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
 
-# The policy on the left is a part of the policy on the right (components/admission/merge.py). A longer name that begins
+# The policy on the left is a part of the policy on the right (tenancy/admission/merge.py). A longer name that begins
 # with a name on the left and "-", such as `gpu-tenancy-priority-use-gpu`, is a part too.
 _PART_OF = {
     GPU_TENANTS: GPU_BUDGET,
@@ -53,6 +56,7 @@ _PART_OF = {
     PRIORITY_USE: GPU_BUDGET,
     PRIORITY_SYSTEM: GPU_BUDGET,
     DEVICE_CHOICE: GPU_BUDGET,
+    DEVICE_SPREAD: DEVICE_PLACED,
     QUEUED_PODS_KEPT: QUEUED_PODS,
     HOST_MEMORY_CLASSES: HOST_MEMORY_CLASSES,
     DEVICE_HIDE: DEVICE_STAMP,
@@ -81,3 +85,17 @@ GUARDS = frozenset(
         RECONCILE_WRITES,
     }
 )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why the API server would deny a pod, and what to change. `part` is the part of the admission policy
+    that denies the pod."""
+
+    part: str
+    message: str
+
+    @property
+    def policy(self) -> str:
+        """Returns the name of the admission policy in the cluster."""
+        return policy_of(self.part)

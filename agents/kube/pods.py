@@ -122,7 +122,7 @@ class Pod:
         pod (pkg/kubelet/pod/mirror_client.go).
 
         An admission policy permits the mirror annotation only to nodes, so a tenant cannot create a mirror
-        (components/admission/mirror.py). Nobody can add the mirror annotation to an existing pod. The kubelet does not
+        (tenancy/admission/mirror.py). Nobody can add the mirror annotation to an existing pod. The kubelet does not
         run a pod that has the mirror annotation.
         """
         owner = self.controller

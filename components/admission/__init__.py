@@ -1,1 +1,1 @@
-"""The admission policies. Each module of this package has the admission policies for one subject."""
+"""The component of admission, and the policies that guard what agents write."""

@@ -1,15 +1,15 @@
 """Memory pools: policies against pods that could make the kernel kill a protected pod before a disposable pod.
 
-components/admission/pods.py decides which tenants may use the PriorityClasses of memory pools.
+tenancy/admission/parts.py decides which tenants may use the PriorityClasses of memory pools.
 """
 
 import json
 from collections.abc import Iterable, Sequence
 
-from components.admission import cel
-from components.admission.merge import merged
-from components.admission.policy import ResourceRule, Scope, in_namespaces, mutating, validating
 from components.base.manifest import Manifest
+from tenancy.admission import cel
+from tenancy.admission.merge import merged
+from tenancy.admission.policy import ResourceRule, Scope, in_namespaces, mutating, validating
 from tenancy.host_memory.pool import Disposable, HostMemoryPools, Workload
 from tenancy.names import SHM_RMID_FORCED
 from tenancy.policy_names import HOST_MEMORY_CLASSES, HOST_MEMORY_STAMP

@@ -6,10 +6,10 @@ The right to patch nodes/status includes a node's labels, annotations and condit
 policies limit it.
 """
 
-from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, in_namespaces, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names
+from tenancy.admission import cel
+from tenancy.admission.policy import ResourceRule, Scope, in_namespaces, validating
 from tenancy.names import Names
 
 _COMPONENT = "capacity"

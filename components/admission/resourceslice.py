@@ -6,10 +6,10 @@ to their own ResourceSlices in the same way (kubernetes-sigs/dra-example-driver,
 validatingadmissionpolicy.yaml).
 """
 
-from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, validating
 from components.base.manifest import Manifest
 from tenancy import names, policy_names
+from tenancy.admission import cel
+from tenancy.admission.policy import ResourceRule, Scope, validating
 from tenancy.names import Names
 
 # The API server takes the node's name from the pod's token (ServiceAccountTokenPodNodeInfo, from Kubernetes 1.30 on).

@@ -143,8 +143,3 @@ class Identity(pulumi.ComponentResource):
             short = ref.name.rpartition(":")[2]
             register(built_in_binding(args, ref), f"{name}-{short}-binding", parent=self, depends_on=[account])
         self.register_outputs({})
-
-
-def service_account_user(namespace: str, name: str) -> str:
-    """Returns the user name of a ServiceAccount."""
-    return f"system:serviceaccount:{namespace}:{name}"

@@ -14,7 +14,6 @@ from pydantic import (
     model_validator,
 )
 
-from components.base.identity import service_account_user
 from components.base.passed import PassedSpec
 from components.base.spec import (
     DnsLabel,
@@ -29,7 +28,7 @@ from components.queues.clusters import WorkerClusterSpec
 from components.queues.nodes import FlavorSpec, ProvisioningSpec, TopologySpec
 from components.queues.quotas import PARTIAL_RESOURCES, Quotas, QuotaSpec, ResourceGroups
 from tenancy.frameworks import FRAMEWORKS, Framework, FrameworkName
-from tenancy.names import KUEUE_SERVICE_ACCOUNT
+from tenancy.names import KUEUE_SERVICE_ACCOUNT, service_account_user
 from tenancy.quantity import whole
 
 _DNS = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from components import kueue, tenant
-from components.admission.namespaces import exemption
 from components.base import system
 from components.priorities import existing_class, priority_class
 from components.queues.objects import cluster_queue, local_queue
@@ -15,6 +14,7 @@ from stacks.existing.planned import Planned, identity
 from stacks.platform import tenant_args
 from stacks.settings import StackSettings
 from tenancy import names
+from tenancy.admission.namespaces import exemption
 
 
 def declared(settings: StackSettings, stack: str) -> list[Planned]:

@@ -15,12 +15,12 @@ import pytest
 from agents.kube.slices import SLICES
 from agents.runtime import exposition
 from components.admission import resourceslice
-from components.admission.policy import binding as in_force
 from components.agents.exporter import ExporterArgs, daemon_set, exporter_agent
 from components.agents.reconcile import ledger_config_map
 from components.base.system import ClusterSpec, code_config_map, namespace
 from components.base.zipapp import build_for_nodes
 from tenancy import names
+from tenancy.admission.policy import binding as in_force
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support.e2e.made import account_objects, made
 from tests.support.e2e.rollout import GPUMEM, Object, ready_pod

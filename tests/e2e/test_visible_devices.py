@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from components.admission.device import device_stamps
-from components.admission.policy import binding
+from tenancy.admission.device import device_stamps
+from tenancy.admission.policy import binding
 from tenancy.names import Names
 from tests.support.e2e.rollout import Object, logged
 from tests.support.waiting import eventually

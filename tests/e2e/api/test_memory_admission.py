@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from components.admission.host_memory import policies
-from components.admission.policy import binding
 from components.priorities import PreemptionPolicy, PrioritySpec, priority_class
+from tenancy.admission.policy import binding
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, HostMemoryPools, Workload
 from tests.support.e2e.server import ApiAnswer, ApiServer
 from tests.support.waiting import eventually

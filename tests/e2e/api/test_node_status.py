@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from components.admission import node_status
-from components.admission.policy import binding
+from tenancy.admission.policy import binding
 from tenancy.names import Names
 from tests.support.e2e.server import ADMIN, RECONCILE, WATCHDOG, ApiAnswer, ApiServer
 from tests.support.waiting import eventually

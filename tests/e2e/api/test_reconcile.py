@@ -9,12 +9,12 @@ import pytest
 
 from agents.kube.slices import SLICES
 from components.admission import node_status
-from components.admission.policy import binding
 from components.agents.reconcile import CapacityArgs, ledger_config_map, reconcile_agent
 from components.base import identity, zipapp
 from components.base.identity import Account
 from components.base.system import ClusterSpec
 from tenancy import names
+from tenancy.admission.policy import binding
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Pool
 from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, Names

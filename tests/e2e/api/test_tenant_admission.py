@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from components.admission.namespaces import exemption
 from tenancy import names
+from tenancy.admission.namespaces import exemption
 from tests.support.e2e.admitted import (
     GPU,
     GPU_COUNT,

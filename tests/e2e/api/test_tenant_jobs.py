@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from components.base.identity import service_account_user
 from tenancy import names
-from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS
+from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, service_account_user
 from tests.support.e2e.admitted import (
     GPUMEM,
     GPUS,

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from components.base.identity import service_account_user
 from stacks import platform
 from tenancy import names
 from tenancy.frameworks import FRAMEWORKS, GATES, Framework, FrameworkName
-from tenancy.names import JOB_CONTROLLERS
+from tenancy.names import JOB_CONTROLLERS, service_account_user
 from tests.support.e2e.admitted import GPUS, QUEUES, Pod, asks, configuration, container, create, pod, put_into_force
 from tests.support.e2e.server import ApiAnswer, ApiServer
 from tests.support.e2e.tenant import TENANT, may_write

@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from components.admission.policy import ResourceRule, Scope, binding, mutating, validating
 from components.base.manifest import Manifest
 from stacks import platform, settings
+from tenancy.admission.policy import ResourceRule, Scope, binding, mutating, validating
 from tenancy.names import JOB_CONTROLLERS
 from tests.support.e2e.server import ADMIN, NAMESPACES, ApiAnswer, ApiServer
 from tests.support.engine import build

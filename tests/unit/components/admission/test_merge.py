@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from components.admission.merge import merged
-from components.admission.policy import (
+from components.base.manifest import Manifest
+from tenancy.admission.merge import merged
+from tenancy.admission.policy import (
     Scope,
     in_namespaces,
     outside_namespaces,
     validating,
 )
-from components.base.manifest import Manifest
 from tenancy.policy_names import GPU_BUDGET, GPU_COUNT_USE, GPU_TENANTS
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from components.admission import placement
 from stacks import settings
+from tenancy.admission import placement
 from tenancy.ledger import Ledger
 from tenancy.names import LABEL_HOSTNAME
 from tests.support.prod import Change, drop, put, raw

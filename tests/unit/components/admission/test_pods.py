@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec, parts, policies
+from components.admission.pods import Admission, AdmissionArgs, AdmissionSpec
+from tenancy.admission.parts import AdmissionRules, parts, policies
 from tenancy.choices import PodSecurity, Sharing
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tenancy.ledger import AdmissionTerms, Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant
@@ -39,18 +40,21 @@ TERMS = AdmissionTerms(
     priorities={"gpu": ("inference",), "lesser": ("lab", "tts"), "critical": ("inference",)},
     own=("agents", "kueue-system"),
 )
-ARGS = AdmissionArgs(
-    spec=AdmissionSpec(
-        gpu_priority="gpu",
-        tenant_priorities={"tts": "lesser", "lab": "lesser"},
-        exempt_namespaces=["nvidia", "kube-system"],  # the namespace kube-system is always exempt
-    ),
+RULES = AdmissionRules(
     ledger=LEDGER,
     terms=TERMS,
     kueue="system:serviceaccount:kueue-system:kueue-controller-manager",
     frameworks=[FRAMEWORKS[FrameworkName.JOB]],
+    tenant_priorities={"tts": "lesser", "lab": "lesser"},
 )
-BY_DEVICE = replace(ARGS, terms=replace(TERMS, devices=4))
+ARGS = AdmissionArgs(
+    spec=AdmissionSpec(
+        gpu_priority="gpu",
+        exempt_namespaces=["nvidia", "kube-system"],  # the namespace kube-system is always exempt
+    ),
+    rules=RULES,
+)
+BY_DEVICE = replace(RULES, terms=replace(TERMS, devices=4))
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +62,8 @@ def graph() -> Graph:
     return declared(Admission, "admission", ARGS)
 
 
-def specs(args: AdmissionArgs = ARGS) -> dict[str, dict[str, Any]]:
-    return {p["metadata"]["name"].removeprefix("gpu-tenancy-"): p["spec"] for p in parts(args)}
+def specs(rules: AdmissionRules = RULES) -> dict[str, dict[str, Any]]:
+    return {p["metadata"]["name"].removeprefix("gpu-tenancy-"): p["spec"] for p in parts(rules)}
 
 
 def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
@@ -75,7 +79,7 @@ def namespaces(spec: Mapping[str, Any]) -> tuple[str, list[str]] | None:
 
 def test_every_policy_fails_closed_and_is_in_force_by_a_binding_of_its_name(graph: Graph) -> None:
     declared_policies = [*graph.all("ValidatingAdmissionPolicy"), *graph.all("MutatingAdmissionPolicy")]
-    assert len(declared_policies) == len(policies(ARGS))
+    assert len(declared_policies) == len(policies(RULES))
     for each in declared_policies:
         assert each.inputs["spec"]["failurePolicy"] == "Fail"
         bound = graph.one(f"{each.kind}Binding", f"{each.name}-binding")
@@ -123,7 +127,7 @@ def test_labels_are_escaped_in_the_patch_of_a_node_selector() -> None:
 
 @pytest.mark.parametrize(
     ("args", "account"),
-    [(ARGS, "system:kube-scheduler"), (BY_DEVICE, "system:serviceaccount:agents:gpu-tenancy-scheduler")],
+    [(RULES, "system:kube-scheduler"), (BY_DEVICE, "system:serviceaccount:agents:gpu-tenancy-scheduler")],
 )
 def test_only_the_scheduler_that_places_by_device_writes_the_device(args: AdmissionArgs, account: str) -> None:
     (condition,) = specs(args)["device-binding"]["matchConditions"]

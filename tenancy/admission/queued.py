@@ -15,11 +15,10 @@ together with the pod.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from components.admission import cel
-from components.admission.merge import merged
-from components.admission.policy import ResourceRule, Scope, in_namespaces, validating
-from components.admission.seats import TenantSeatSizes, split_by_length
-from components.base.manifest import Manifest
+from tenancy.admission import cel
+from tenancy.admission.merge import merged
+from tenancy.admission.policy import Manifest, ResourceRule, Scope, in_namespaces, validating
+from tenancy.admission.seats import TenantSeatSizes, split_by_length
 from tenancy.frameworks import GATES, Framework, FrameworkName, kinds_of
 from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
 from tenancy.policy_names import QUEUED_OWNERS, QUEUED_PODS, QUEUED_PODS_KEPT

@@ -1,17 +1,17 @@
 """Devices: no user may choose a device. A pod with a budget gets the device that its scheduler chose."""
 
-from components.admission import cel
-from components.admission.policy import (
+from tenancy import names, policy_names, reach
+from tenancy.admission import cel
+from tenancy.admission.policy import (
     POD_CREATION,
     POD_WRITES,
+    Manifest,
     ResourceRule,
     Scope,
     mutating,
     outside_namespaces,
     validating,
 )
-from components.base.manifest import Manifest
-from tenancy import names, policy_names, reach
 from tenancy.names import Names
 
 DEBUGGING = (ResourceRule("UPDATE", ("pods/ephemeralcontainers",)),)
@@ -49,22 +49,14 @@ def _device_shown(resources: Names) -> Manifest:
     )
 
 
-def device_placed(resources: Names, devices: int) -> Manifest:
-    """Denies a pod that has a budget and lacks a field of `device_stamps`, or asks for more devices than a node has.
+def device_placed(resources: Names) -> Manifest:
+    """Denies a pod that has a budget and lacks a field of `device_stamps`.
 
-    The policy also denies a pod that names our scheduler and has no budget.
-
-    `devices` is the largest number of devices on a node.
+    Also denies a pod that names our scheduler and has no budget.
     """
     gpumem, gpu_count, visible = resources.gpumem, resources.gpu_count, names.VISIBLE_DEVICES
     ours = f"object.spec.schedulerName == {cel.quoted(names.SCHEDULER_NAME)}"
     asks, runtime = cel.asks_for_gpumem(resources), cel.quoted(names.GPU_RUNTIME_CLASS)
-    variables = {
-        "asks": asks,
-        "initContainers": cel.INIT_CONTAINERS,
-        "asked": cel.amounts_of("object.spec.containers + variables.initContainers", gpumem),
-        "devices": cel.devices_of(resources),
-    }
     requirements = {
         ours: f"a pod with {gpumem} is placed by device: remove schedulerName",
         "!has(object.spec.nodeName)": f"a pod with {gpumem} is placed by device: use nodeSelector instead of nodeName",
@@ -74,14 +66,8 @@ def device_placed(resources: Names, devices: int) -> Manifest:
         f"{cel.CONTAINERS}.all(c, {cel.sees_its_device('c', resources)})": (
             f"this pod sets {visible}: remove it; a container that asks for {gpumem} gets its device"
         ),
-        f"{cel.amounts_of('variables.initContainers', gpu_count)}.sum() == 0": (
+        f"{cel.amounts_of(cel.INIT_CONTAINERS, gpu_count)}.sum() == 0": (
             f"{gpu_count} is for the whole pod: ask for it in the containers, not in the init containers"
-        ),
-        f"variables.devices <= {devices}": (
-            f"this pod asks for more {gpu_count} than a node has ({devices}): lower its limits"
-        ),
-        "variables.asked.all(mib, mib % variables.devices == 0)": (
-            f"{gpumem} of each container is shared evenly by the pod's {gpu_count} devices: make it a multiple"
         ),
     }
     validations = {f"!variables.asks || ({holds})": message for holds, message in requirements.items()}
@@ -89,7 +75,26 @@ def device_placed(resources: Names, devices: int) -> Manifest:
         f"schedulerName {names.SCHEDULER_NAME} is for pods with {gpumem}: remove it"
     )
     by_device = {"is-placed-by-device": f"{asks} || {ours}"}
-    return validating(policy_names.DEVICE_PLACED, Scope(outside_namespaces(), by_device), validations, variables)
+    return validating(policy_names.DEVICE_PLACED, Scope(outside_namespaces(), by_device), validations, {"asks": asks})
+
+
+def device_spread(resources: Names, devices: int) -> Manifest:
+    """Denies a pod that asks for more devices than a node has, or whose gpumem is not the same on each of its devices.
+
+    `devices` is the largest number of devices on a node.
+    """
+    gpumem, gpu_count = resources.gpumem, resources.gpu_count
+    variables = {"asked": cel.amounts_of(cel.CONTAINERS, gpumem), "devices": cel.devices_of(resources)}
+    validations = {
+        f"variables.devices <= {devices}": (
+            f"this pod asks for more {gpu_count} than a node has ({devices}): lower its limits"
+        ),
+        "variables.asked.all(mib, mib % variables.devices == 0)": (
+            f"{gpumem} of each container is shared evenly by the pod's {gpu_count} devices: make it a multiple"
+        ),
+    }
+    scope = Scope(outside_namespaces(), {"asks-for-gpumem": cel.asks_for_gpumem(resources)})
+    return validating(policy_names.DEVICE_SPREAD, scope, validations, variables)
 
 
 def device_choices(resources: Names) -> list[Manifest]:

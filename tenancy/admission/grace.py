@@ -7,10 +7,9 @@ grace period, because no other tenant gets the memory of the seat.
 
 from collections.abc import Iterable
 
-from components.admission import cel
-from components.admission.policy import POD_CREATION, ResourceRule, Scope, in_namespaces, validating
-from components.admission.seats import TenantSeatSizes, split_by_length
-from components.base.manifest import Manifest
+from tenancy.admission import cel
+from tenancy.admission.policy import POD_CREATION, Manifest, ResourceRule, Scope, in_namespaces, validating
+from tenancy.admission.seats import TenantSeatSizes, split_by_length
 from tenancy.policy_names import GRACE
 from tenancy.reach import MOST_GRACE_SECONDS
 

@@ -7,10 +7,9 @@ paths by Pod Security.
 
 from collections.abc import Sequence
 
-from components.admission import cel
-from components.admission.policy import ResourceRule, Scope, in_namespaces, outside_namespaces, validating
-from components.base.manifest import Manifest
 from tenancy import names, policy_names, reach
+from tenancy.admission import cel
+from tenancy.admission.policy import Manifest, ResourceRule, Scope, in_namespaces, outside_namespaces, validating
 from tenancy.names import Names
 
 _CLAIMS = (ResourceRule("CREATE", ("resourceclaims", "resourceclaimtemplates"), group=names.RESOURCE_GROUP),)

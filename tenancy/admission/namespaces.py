@@ -8,8 +8,10 @@ operator does.
 
 from collections.abc import Collection, Iterable
 
-from components.admission import cel
-from components.admission.policy import (
+from tenancy import names, policy_names
+from tenancy.admission import cel
+from tenancy.admission.policy import (
+    Manifest,
     ResourceRule,
     Scope,
     in_namespaces,
@@ -17,8 +19,6 @@ from components.admission.policy import (
     outside_namespaces,
     validating,
 )
-from components.base.manifest import Manifest
-from tenancy import names, policy_names
 from tenancy.choices import PodSecurity
 from tenancy.ledger import Tenant
 from tenancy.names import Names

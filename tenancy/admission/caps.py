@@ -8,11 +8,10 @@ driver`, pods must not have the variables for caps.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from components.admission import cel
-from components.admission.device import DEBUGGING
-from components.admission.policy import Scope, mutating, outside_namespaces, validating
-from components.base.manifest import Manifest
 from tenancy import names, policy_names
+from tenancy.admission import cel
+from tenancy.admission.device import DEBUGGING
+from tenancy.admission.policy import Manifest, Scope, mutating, outside_namespaces, validating
 from tenancy.caps import VARIABLES
 from tenancy.ledger import Pool
 from tenancy.names import Names
@@ -138,14 +137,14 @@ def _mib(container: str, resources: Names, devices: str = "variables.devices") -
 
 
 def _add_missing(field: str, resources: Names) -> str:
-    containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
+    containers, path = f"object.spec.{field}", cel.path_of_container(field)
     lacks = f"({_asks('c', resources)}) && !(has(c.env) && c.env.exists(e, e.name in {cel.quoted_list(VARIABLES)}))"
     value = f"string({_mib('c', resources, cel.devices_of(resources))})"
     patches = [
-        f"{containers}.transformList(i, c, {lacks} && !has(c.env), "
+        f"{containers}.filter(c, {lacks} && !has(c.env)).map(c, "
         f"JSONPatch{{op: 'add', path: {path} + '/env', value: []}})",
         *(
-            f"{containers}.transformList(i, c, {lacks}, JSONPatch{{op: 'add', path: {path} + '/env/-', "
+            f"{containers}.filter(c, {lacks}).map(c, JSONPatch{{op: 'add', path: {path} + '/env/-', "
             f"value: {{'name': {cel.quoted(variable)}, 'value': {value}}}}})"
             for variable in VARIABLES
         ),

@@ -7,16 +7,16 @@ enough memory for a seat. A pod with gpu-count and without gpumem would block de
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from components.admission import cel
-from components.admission.policy import (
+from tenancy.admission import cel
+from tenancy.admission.policy import (
     LONGEST_LITERAL,
     POD_WRITES,
+    Manifest,
     Scope,
     in_namespaces,
     outside_namespaces,
     validating,
 )
-from components.base.manifest import Manifest
 from tenancy.ledger import Seat
 from tenancy.names import GPU, Names
 from tenancy.policy_names import GPU_COUNT_USE, SEAT_LABELS, SEAT_SIZES, WHOLE_DEVICES

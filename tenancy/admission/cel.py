@@ -8,9 +8,8 @@ limits of extended resources. The API server refuses a request for an extended r
 import json
 from collections.abc import Callable, Iterable, Mapping
 
-from components.base.identity import service_account_user
 from tenancy import reach
-from tenancy.names import GPU, VISIBLE_DEVICES, Names
+from tenancy.names import GPU, VISIBLE_DEVICES, Names, service_account_user
 
 INIT_CONTAINERS = "(has(object.spec.initContainers) ? object.spec.initContainers : [])"
 CONTAINERS = f"(object.spec.containers + {INIT_CONTAINERS})"
@@ -86,8 +85,10 @@ def most_at_once(amount: Callable[[str], str]) -> str:
     """
     running = f"object.spec.containers.map(c, {amount('c')}).sum()"
     sidecars = f"{INIT_CONTAINERS}.filter(s, {_is_sidecar('s')}).map(s, {amount('s')}).sum()"
-    before = f"{INIT_CONTAINERS}.transformList(j, s, j < i && {_is_sidecar('s')}, {amount('s')}).sum()"
-    starting = f"{INIT_CONTAINERS}.transformList(i, c, !{_is_sidecar('c')}, {amount('c')} + {before})"
+    names = f"{INIT_CONTAINERS}.map(n, n.name)"
+    earlier = f"{names}.indexOf(s.name) < {names}.indexOf(c.name)"
+    before = f"{INIT_CONTAINERS}.filter(s, {_is_sidecar('s')} && {earlier}).map(s, {amount('s')}).sum()"
+    starting = f"{INIT_CONTAINERS}.filter(c, !{_is_sidecar('c')}).map(c, {amount('c')} + {before})"
     return f"([{running} + {sidecars}] + {starting}).max()"
 
 
@@ -102,7 +103,7 @@ def whole_devices_of(container: str) -> str:
     """Returns the number of devices that the container requests from the device plugin, summed over the plugin's
     resource names."""
     limits = f"{container}.resources.limits"
-    asked = f"{limits}.transformList(k, v, {of_device_plugin('k')}, quantity(v).asInteger()).sum()"
+    asked = f"{limits}.filter(k, {of_device_plugin('k')}).map(k, quantity({limits}[k]).asInteger()).sum()"
     return f"(has({container}.resources) && has({limits}) ? {asked} : 0)"
 
 
@@ -169,9 +170,13 @@ def drop_field(field: str) -> str:
 
 
 def asking_containers(names: Names) -> dict[str, str]:
-    """Returns a variable for each list of containers: for each container, if it asks for a device. `show_device` and
-    `hide_devices` read these variables, because the limits of all containers would cost too much several times."""
-    return {_asking(field): f"object.spec.{field}.map(c, {_asks_for_device('c', names)})" for field in POD_CONTAINERS}
+    """Returns a variable for each list of containers, with the names of the containers that ask for a device.
+
+    `show_device` and `hide_devices` read these variables, because the limits of all containers would cost too much
+    several times.
+    """
+    asking = f"filter(c, {_asks_for_device('c', names)}).map(c, c.name)"
+    return {_asking(field): f"object.spec.{field}.{asking}" for field in POD_CONTAINERS}
 
 
 def show_device(field: str, names: Names) -> str:
@@ -179,12 +184,12 @@ def show_device(field: str, names: Names) -> str:
     variable."""
     reference = json.dumps({"fieldRef": {"fieldPath": _device_path(names)}})
     device = f"{{'name': dyn({quoted(VISIBLE_DEVICES)}), 'valueFrom': dyn({reference})}}"
-    return _add_variable(field, device, f"variables.{_asking(field)}[i]")
+    return _add_variable(field, device, f"c.name in variables.{_asking(field)}")
 
 
 def hide_devices(field: str) -> str:
     """JSON Patch: hides all devices from each container that asks for no device."""
-    return _add_variable(field, _HIDDEN, f"!variables.{_asking(field)}[i]")
+    return _add_variable(field, _HIDDEN, f"!(c.name in variables.{_asking(field)})")
 
 
 def hide_devices_from_new(field: str) -> str:
@@ -193,6 +198,11 @@ def hide_devices_from_new(field: str) -> str:
     return _add_variable(
         field, _HIDDEN, f"!has(oldObject.spec.{field}) || !oldObject.spec.{field}.exists(o, o.name == c.name)"
     )
+
+
+def path_of_container(field: str) -> str:
+    """Returns CEL for the JSON Patch path of the container `c` in the list `field` of the pod's spec."""
+    return f"'/spec/{field}/' + string(object.spec.{field}.map(n, n.name).indexOf(c.name))"
 
 
 def override_node_selector(node_selector: Mapping[str, str]) -> str:
@@ -206,10 +216,10 @@ def override_node_selector(node_selector: Mapping[str, str]) -> str:
 
 
 def _add_variable(field: str, variable: str, condition: str) -> str:
-    containers, path = f"object.spec.{field}", f"'/spec/{field}/' + string(i)"
+    containers, path = f"object.spec.{field}", path_of_container(field)
     lacks = f"({condition}) && !(has(c.env) && c.env.exists(e, e.name == {quoted(VISIBLE_DEVICES)}))"
-    start = f"transformList(i, c, {lacks} && !has(c.env), JSONPatch{{op: 'add', path: {path} + '/env', value: []}})"
-    added = f"transformList(i, c, {lacks}, JSONPatch{{op: 'add', path: {path} + '/env/-', value: {variable}}})"
+    start = f"filter(c, {lacks} && !has(c.env)).map(c, JSONPatch{{op: 'add', path: {path} + '/env', value: []}})"
+    added = f"filter(c, {lacks}).map(c, JSONPatch{{op: 'add', path: {path} + '/env/-', value: {variable}}})"
     return f"(has({containers}) ? {containers}.{start} + {containers}.{added} : [])"
 
 

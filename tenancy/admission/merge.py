@@ -21,9 +21,8 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any
 
-from components.admission import cel
-from components.admission.policy import LONGEST_LITERAL, in_namespaces, outside_namespaces
-from components.base.manifest import Manifest
+from tenancy.admission import cel
+from tenancy.admission.policy import LONGEST_LITERAL, Manifest, in_namespaces, outside_namespaces
 from tenancy.names import LABEL_NAMESPACE, PROJECT
 from tenancy.policy_names import policy_of
 

@@ -5,9 +5,8 @@ accounts of nodes. Without a policy, each account that may create pods could wri
 any hash. The agents derive the name of the pod's control group from the hash in the mirror annotation.
 """
 
-from components.admission import cel
-from components.admission.policy import Scope, outside_namespaces, validating
-from components.base.manifest import Manifest
+from tenancy.admission import cel
+from tenancy.admission.policy import Manifest, Scope, outside_namespaces, validating
 from tenancy.names import MIRROR_ANNOTATION
 from tenancy.policy_names import MIRROR_PODS
 
