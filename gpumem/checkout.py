@@ -63,6 +63,7 @@ def declared_parts(name: str, root: Path) -> Declared:
     if is_path(name):
         raise CheckoutError(f"--stack of preflight must be the NAME of a Pulumi.NAME.yaml (got {name})")
     settings, _ = _declared(_existing(name, root))
+    from policy.admitted import judge_by  # noqa: PLC0415
     from stacks.existing.declared import declared  # noqa: PLC0415
     from stacks.existing.findings import findings  # noqa: PLC0415
 
@@ -78,8 +79,10 @@ def declared_parts(name: str, root: Path) -> Declared:
             planned.values(), {e.identity: others[named] for named, e in planned.items() if named in others}
         )
 
+    ledger = settings.ledger()
     return Declared(
-        ledger=settings.ledger(),
+        ledger=ledger,
+        refusals=judge_by(ledger),
         stack=name,
         created=tuple(named for named, each in planned.items() if not each.is_patch),
         labels={metadata["name"]: metadata["labels"] for is_patch, metadata in namespaces if is_patch},

@@ -1,11 +1,10 @@
 """Finds every route by which a container can reach a GPU.
 
-The policy pack checks these routes in a manifest, and the admission policies check them in CEL.
-tests/e2e/api/test_one_judgement.py compares both checks. The regular expressions use only syntax that both RE2 and
-Python understand. Source: nvidia-container-toolkit. The routes come from internal/config/image of NVIDIA's toolkit: the
-environment variable, the default of old CUDA images, and device lists as mounts. The route by CDI comes from
-internal/modifier of NVIDIA's toolkit. Further sources are the Container Device Interface (annotations), containerd's
-NRI plugins, and KEP-5004 (a DeviceClass as an extended resource).
+These functions describe how a pod reaches a GPU, and the admission policies decide in CEL if it may. The regular
+expressions use only syntax that both RE2 and Python understand. Source: nvidia-container-toolkit. The routes come from
+internal/config/image of NVIDIA's toolkit: the environment variable, the default of old CUDA images, and device lists as
+mounts. The route by CDI comes from internal/modifier of NVIDIA's toolkit. Further sources are the Container Device
+Interface (annotations), containerd's NRI plugins, and KEP-5004 (a DeviceClass as an extended resource).
 """
 
 import re
@@ -136,13 +135,6 @@ def chooses_device(container: Manifest, names: Names) -> bool:
         _names_devices(variable) and not _field_of(variable).startswith(scheduled)
         for variable in maps_at(container, "env")
     ) or any(prefix and VISIBLE_DEVICES.startswith(prefix) for prefix in prefixes)
-
-
-def sees_its_device(container: Manifest, names: Names) -> bool:
-    """Returns True if the container does not set NVIDIA_VISIBLE_DEVICES, or sets it like our mutating policy."""
-    variables = [v for v in maps_at(container, "env") if text_at(v, "name") == VISIBLE_DEVICES]
-    device = f"metadata.annotations['{names.device_uuid}']"
-    return len(variables) <= 1 and all(not _names_devices(v) or _field_of(v) == device for v in variables)
 
 
 def _names_devices(variable: Manifest) -> bool:

@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("policy", "tenancy")
-_NEEDED = ("pulumi", "pulumi-policy", "pyyaml", "setuptools")
+_NEEDED = ("cel-expr-python", "protobuf", "pulumi", "pulumi-policy", "pyyaml", "setuptools")
 _ENVIRONMENT = {"toolchain": "pip", "virtualenv": "venv"}
 
 

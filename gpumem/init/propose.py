@@ -17,7 +17,6 @@ from gpumem.pods import WholePod, Workload
 from gpumem.survey import ADMISSION_SINCE, Survey, SurveyError
 from gpumem.users import GpuWorkload, gpu_users, infrastructure_namespaces, workload_of
 from tenancy import reach
-from tenancy.admitted import node_access_fields
 from tenancy.choices import PodSecurity
 from tenancy.names import (
     EXEMPT_BY_NAME,
@@ -28,6 +27,7 @@ from tenancy.names import (
     Names,
     node_agent_namespace,
 )
+from tenancy.pod_security import node_access_fields
 from tenancy.quantity import QuantityError
 from tenancy.workload import ShapeError, map_at, value_or
 

@@ -8,6 +8,8 @@ from agents.kube.errors import Object
 from tenancy.frameworks import Framework
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger
+from tenancy.policy_names import Refusal
+from tenancy.workload import Manifest
 
 
 class Named(NamedTuple):
@@ -38,16 +40,18 @@ class Declared:
     """The declared parts of a stack.
 
     `created` are the objects that a first rollout creates. `labels` are the labels that a rollout adds to existing
-    namespaces of other owners. `taken_over` returns the findings of `make up` on existing objects. `gates` has the
-    namespace and the name of each Deployment that the demand gate scales. `namespace_labels` has all labels that the
-    stack sets on its namespaces. `frameworks` are the kinds of work that Kueue queues. If `has_checks` is True, queues
-    wait for the cluster autoscaler.
+    namespaces of other owners. `refusals` judges a pod by its namespace, its template, whether Kueue holds it back, and
+    the handlers of the RuntimeClasses. `taken_over` returns the findings of `make up` on existing objects. `gates` has
+    the namespace and the name of each Deployment that the demand gate scales. `namespace_labels` has all labels that
+    the stack sets on its namespaces. `frameworks` are the kinds of work that Kueue queues. If `has_checks` is True,
+    queues wait for the cluster autoscaler.
     """
 
     ledger: Ledger
     stack: str
     created: tuple[Named, ...] = ()
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    refusals: Callable[[str, Manifest, bool, Mapping[str, str]], Sequence[Refusal]]
     taken_over: Callable[[Mapping[Named, Object]], Sequence[str]] = _nothing
     has_queues: bool = False
     kueue_version: str | None = None

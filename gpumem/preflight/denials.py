@@ -1,16 +1,15 @@
 """Finds the running pods that admission would deny if their controllers created them again. Pure.
 
-PodJudge judges the pods, and tests/e2e/api/test_one_judgement.py compares its results with the API server.
+The stack's own admission policies judge the pods (policy/admitted.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agents.kube.errors import Object
 from gpumem.pods import WholePod, Workload
+from gpumem.preflight.declared import Declared
 from gpumem.users import GpuWorkload, workload_of
-from tenancy import reach
-from tenancy.admitted import PodJudge, Refusal
 from tenancy.frameworks import FRAMEWORKS
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import (
@@ -21,7 +20,7 @@ from tenancy.names import (
     KUEUE_QUEUE_LABEL,
     SEATS,
 )
-from tenancy.policy_names import QUEUED_OWNERS
+from tenancy.policy_names import QUEUED_OWNERS, Refusal
 from tenancy.quantity import QuantityError
 from tenancy.workload import Manifest, ShapeError, map_at, may_run_on, pod_request
 
@@ -58,23 +57,22 @@ class Unbudgeted:
 
 
 def denials(
-    pods: Iterable[WholePod], ledger: Ledger, handlers: Mapping[str, str], gaps: list[str]
+    pods: Iterable[WholePod], declared: Declared, handlers: Mapping[str, str], gaps: list[str]
 ) -> tuple[Denial, ...]:
     """Returns one denial for each workload and reason.
 
     For a pod with invalid data, the function adds a sentence to `gaps`.
     """
+    ledger = declared.ledger
     if ledger.admission is None:
         return ()
     found: dict[tuple[Workload, Refusal], int] = {}
     for pod in pods:
         if pod.static or pod.terminating:
             continue
-        judge = PodJudge(
-            ledger, pod.namespace, template_of(pod, ledger), queued=_is_queued(pod, ledger), handlers=handlers
-        )
         try:
-            refusals = _of_the_stack(judge, pod, ledger)
+            template, queued = template_of(pod, ledger), _is_queued(pod, ledger)
+            refusals = [*declared.refusals(pod.namespace, template, queued, handlers)]
         except (QuantityError, ShapeError) as error:
             gaps.append(f"pod {pod} is not judged: {error}")
             continue
@@ -169,18 +167,6 @@ def _is_unqueued_work(pod: WholePod, ledger: Ledger) -> bool:
     """Returns True if the pod belongs to work that names no queue. Kueue would suspend work that names no queue."""
     owner, queued = pod.controller, pod.namespace in ledger.queue_tenants and not _is_queued(pod, ledger)
     return queued and owner is not None and any(FRAMEWORKS[n].kind == owner.kind for n in ledger.frameworks)
-
-
-def _of_the_stack(judge: PodJudge, pod: WholePod, ledger: Ledger) -> list[Refusal]:
-    """Returns the reasons why admission would deny the pod. The function ignores the pod's PriorityClass, because
-    admission replaces the class.
-
-    Admission replaces the PriorityClass of a pod that asks for a device before it judges the pod.
-    """
-    if pod.priority_class is not None and reach.asks_for_device(pod.spec, ledger.names):
-        spec = {key: value for key, value in judge.template["spec"].items() if key != "priorityClassName"}
-        judge = replace(judge, template={**judge.template, "spec": spec})
-    return judge.refusals()
 
 
 def _rows(found: Mapping[tuple[Workload, Refusal], int]) -> Iterator[Denial]:

@@ -47,7 +47,7 @@ def preflight(survey: Survey, declared: Declared) -> Preflight:
     """Returns the report on a stack in a cluster."""
     gaps = list(survey.gaps)
     ledger = declared.ledger
-    denied = denials(survey.pods, ledger, survey.handlers, gaps)
+    denied = denials(survey.pods, declared, survey.handlers, gaps)
     return Preflight(
         stack=declared.stack,
         kubernetes=survey.version,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from policy.admitted import PodJudge
 from policy.finding import Finding, judge_each
 from policy.graph import Graph, is_gpumem, is_queued, requested_resources
 from policy.objects import Object, text_at
@@ -11,13 +12,17 @@ from policy.queued import moved_label
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from policy.unknown import is_unknown
 from tenancy import names, policy_names
-from tenancy.admitted import PodJudge, Refusal
 from tenancy.ledger import Ledger
+from tenancy.pod_size import PodSize
+from tenancy.policy_names import Refusal
 from tenancy.reach import DEVICE_PATHS
-from tenancy.workload import map_at, maps_at, pod_template
+from tenancy.workload import Manifest, map_at, maps_at, pod_template
 
-# The rule `seats` reports pods that ask for gpumem without a seat.
-_SAID_BY_SEATS = (policy_names.GPU_TENANTS, policy_names.QUEUED_PODS)
+# For pods that ask for gpumem, the rules `seats` and `device` report these, and name the workload's seat.
+_SAID_BY_SEATS = (
+    *(policy_names.GPU_TENANTS, policy_names.QUEUED_PODS, policy_names.GPU_BUDGET, policy_names.DEVICE_SPREAD),
+    policy_names.SEAT_SIZES,
+)
 
 
 @rule("admission", Example(f"{MAIN}.securityContext", {"privileged": True}, {"privileged": False}, of=A_RESIDENT))
@@ -56,10 +61,18 @@ def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: 
     found = PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).refusals()
     budgeted = any(map(is_gpumem, requested_resources(map_at(template, "spec"))))
     for refusal in found:
-        elsewhere = refusal.of_budget or (budgeted and refusal.part in _SAID_BY_SEATS)
+        elsewhere = budgeted and (
+            refusal.part.startswith(_SAID_BY_SEATS)
+            or (refusal.part.startswith(policy_names.SEAT_LABELS) and _has_another_size(ledger, workload, template))
+        )
         if not elsewhere and not _is_ours(graph, workload, refusal):
             moved = moved_label(workload) if refusal.part == policy_names.QUEUED_PODS else ""
             yield Finding(f"{workload}: {refusal.message}{moved and f'; {moved}'}", workload.urn)
+
+
+def _has_another_size(ledger: Ledger, workload: Object, template: Manifest) -> bool:
+    queues = workload.namespace in ledger.queue_tenants
+    return not queues and PodSize(ledger, workload.namespace, template).is_unlike_its_label
 
 
 def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:

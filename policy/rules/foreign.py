@@ -7,6 +7,7 @@ tenant: a GPU in a field that it can read, and a part of a tenant's workload tha
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
+from policy.admitted import PodJudge
 from policy.finding import Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph, framework_in, is_built_in, is_gpumem, is_queued, runs_pods
 from policy.objects import Object, text_at
@@ -14,7 +15,6 @@ from policy.queued import moved_label
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
 from policy.unknown import is_unknown
 from tenancy import names, policy_names, reach
-from tenancy.admitted import PodJudge
 from tenancy.podsets import pod_sets
 from tenancy.workload import TEMPLATES, map_at, pod_template
 

@@ -9,9 +9,9 @@ from policy.objects import Object, text_at
 from policy.rule import A_RESIDENT, MAIN, Example, a_deployment, rule
 from policy.unknown import is_unknown
 from tenancy import names, reach
-from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import GPU
+from tenancy.pod_size import PodSize
 from tenancy.quantity import QuantityError, whole
 from tenancy.units import MIB
 from tenancy.workload import containers_of, map_at, max_pods, max_surge_pods, pod_request, pod_template, value_or
@@ -188,8 +188,8 @@ def _is_a_size(graph: Graph, ledger: Ledger, request: PodRequest) -> bool:
     count = _devices_of(request)
     if request.mib % count or count > _placeable(graph, request):
         return True  # The rule `device` reports this pod.
-    judge = PodJudge(ledger, workload.namespace, template)
-    return bool(not request.mib or queues or (judge.is_a_seat and not judge.is_unlike_its_label))
+    size = PodSize(ledger, workload.namespace, template)
+    return bool(not request.mib or queues or (size.is_a_seat and not size.is_unlike_its_label))
 
 
 def _pool(graph: Graph, request: PodRequest, seat: Seat) -> Iterator[Finding]:

@@ -66,12 +66,13 @@ def gpu_tenants(resources: Names, tenants: Iterable[str]) -> Manifest:
     promised to tenants."""
     ours = " || ".join(f"k == {cel.quoted(resource)}" for resource in (resources.gpumem, resources.gpu_count))
     asks = cel.asks_for(f"{cel.nvidias_gpu('k')} || {ours}")
-    message = (
-        f"this namespace is no tenant's: {GPU_RESOURCES}*, {resources.gpumem} and {resources.gpu_count} are for "
-        "tenants; add the namespace to tenants of the stack, or remove the limits"
+    why = (
+        f" is no tenant's: {GPU_RESOURCES}*, {resources.gpumem} and {resources.gpu_count} are for tenants; add the "
+        "namespace to tenants of the stack, or remove the limits"
     )
+    message = f"'namespace ' + request.namespace + {cel.quoted(why)}"
     scope = Scope(outside_namespaces(tenants), {"asks-for-gpus": asks})
-    return validating(policy_names.GPU_TENANTS, scope, {"false": message})
+    return validating(policy_names.GPU_TENANTS, scope, {"false": message}, message_key="messageExpression")
 
 
 def counted_gpus(tenants: Collection[str]) -> list[Manifest]:

@@ -1,6 +1,7 @@
 """Builds a stack for the cluster of record 0000, and the objects of this cluster."""
 
 from gpumem.preflight.declared import Declared
+from policy.admitted import judge_by
 from tenancy.choices import PodSecurity
 from tenancy.ledger import AdmissionTerms, Ledger, Pool, Seat, Tenant
 from tests.support.given_clusters import NAMESPACE_OF, STEADY, Cluster, pod, record_0000, residents
@@ -27,7 +28,7 @@ LEDGER = Ledger(
     exempt_namespaces=("kube-system", "nvidia"),
     admission=AdmissionTerms(gpu_priority="gpu-workload", priorities={"gpu-workload": ()}, own=("gpu-tenancy-system",)),
 )
-DECLARED = Declared(ledger=LEDGER, stack="mine")
+DECLARED = Declared(ledger=LEDGER, stack="mine", refusals=judge_by(LEDGER))
 
 
 def budgeted() -> Cluster:

@@ -24,7 +24,7 @@ NO_BUDGET = f"reaches a GPU without a budget: add {GPUMEM}"
 DENIED: dict[str, tuple[str, Pod, str]] = {
     "a GPU without a budget": ("immich", gpu_pod(None), NO_BUDGET),
     "a budget that is no seat": ("immich", gpu_pod("1234"), "is as large as a seat"),
-    "a namespace that is no tenant's": ("default", gpu_pod("3000"), "this namespace is no tenant's"),
+    "a namespace that is no tenant's": ("default", gpu_pod("3000"), "no tenant's"),
     "a class of another": ("immich", pod(priorityClassName="tier-2-gpu"), "is only for"),
     "a system class": (
         "immich",

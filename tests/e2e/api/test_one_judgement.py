@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from policy.admitted import PodJudge
 from tenancy import reach
-from tenancy.admitted import PodJudge
 from tenancy.ledger import Ledger
 from tenancy.seat_sizes import SeatSizes
 from tests.support import reaching_pods, search

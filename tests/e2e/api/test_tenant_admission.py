@@ -75,7 +75,7 @@ SHARED = "nvidia.com/gpu.shared"
 DEVICES = f"is on one device, or on as many as its {GPU_COUNT} says"
 SEAT = f"a pod with {GPUMEM} is as large as a seat: ask for 1800 or 3000 MiB"
 COUNT = f"{GPU_COUNT} spreads a pod's {GPUMEM} over devices"
-NOBODYS = "this namespace is no tenant's"
+NOBODYS = "no tenant's"
 BUDGET = "this pod reaches a GPU without a budget"
 
 PRIVILEGES: dict[str, Pod] = {

@@ -19,11 +19,14 @@ def on_host(path: str) -> list[dict[str, Any]]:
 
 # Each case has a workload, and a part of its only finding.
 REFUSED: dict[str, tuple[Manifest, str]] = {
-    "whole devices": (workload(main=gpu()), "asks for nvidia.com/gpu and so reaches a GPU without a budget; add"),
+    "whole devices": (
+        workload(main=gpu()),
+        "container main asks for nvidia.com/gpu, and so this pod reaches a GPU without a budget: add",
+    ),
     "a MIG slice": (workload(main=gpu("nvidia.com/mig-1g.5gb")), "asks for nvidia.com/mig-1g.5gb"),
     "in nobody's namespace": (
         workload("web", main=gpu()),
-        "it asks for nvidia.com/gpu, and namespace web is no tenant's; add it to tenants of the platform's stack",
+        "namespace web is no tenant's: nvidia.com/*, viktorbarzin.me/gpumem and viktorbarzin.me/gpu-count are for",
     ),
     "in an init container": (
         workload(initContainers=[{"name": "i", "image": "a:1.2.3", **gpu()}]),
@@ -33,36 +36,45 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "the root": (workload(volumes=on_host("/")), "volume host mounts the host's / and so"),
     "the device's file in nobody's namespace": (
         workload("web", volumes=on_host("/dev/nvidia0")),
-        "mounts the host's /dev/nvidia0 and so reaches a GPU without a budget",
+        "volume host mounts the host's /dev/nvidia0, and so this pod reaches a GPU without a budget",
     ),
     "a capability": (
         workload(main={"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
         "container main adds SYS_ADMIN",
     ),
-    "the variable": (workload(main=visible()), "container main chooses its device by NVIDIA_VISIBLE_DEVICES"),
+    "the variable": (workload(main=visible()), "this pod chooses its device by NVIDIA_VISIBLE_DEVICES"),
     "the variable by a prefix": (
         workload(main={"envFrom": [{"prefix": "NVIDIA_", "configMapRef": {"name": "x"}}]}),
-        "container main chooses its device by NVIDIA_VISIBLE_DEVICES",
+        "this pod chooses its device by NVIDIA_VISIBLE_DEVICES",
     ),
-    "the runtime": (workload(runtimeClassName="nvidia"), "it has runtimeClassName nvidia and so reaches a GPU"),
+    "the runtime": (
+        workload(runtimeClassName="nvidia"),
+        "it has runtimeClassName nvidia, and so this pod reaches a GPU",
+    ),
     "our scheduler": (workload(schedulerName="gpu-tenancy"), "schedulerName gpu-tenancy is for pods with"),
     "a forged device": (
         workload(annotations={"device.viktorbarzin.me/uuid": "GPU-1"}),
-        "the annotation device.viktorbarzin.me/uuid is the scheduler's to write; remove it",
+        "annotations under device.viktorbarzin.me/ are the scheduler's: leave them as they are",
     ),
-    "CDI": (workload(annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"}), "cdi.k8s.io/x has a runtime add devices"),
-    "NRI": (workload(annotations={"devices.nri.io/container.main": "x"}), "has a runtime add devices; remove it"),
+    "CDI": (
+        workload(annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"}),
+        "this pod has a container runtime add devices, by an annotation under cdi.k8s.io",
+    ),
+    "NRI": (
+        workload(annotations={"devices.nri.io/container.main": "x"}),
+        "this pod has a container runtime add devices",
+    ),
     "the node's class": (
         workload("web", priorityClassName="system-node-critical"),
-        "priorityClassName system-node-critical is for what the cluster cannot do without; remove it",
+        "priorityClassName system-* is for what the cluster cannot do without: remove it",
     ),
     "the GPU's class": (
         workload("web", priorityClassName="gpu-workload"),
-        "priorityClassName gpu-workload is only for pods that ask for a device; remove it",
+        "priorityClassName gpu-workload is only for pods that ask for a device: remove it",
     ),
     "the GPU's class for the runtime alone": (
         workload("tts", priorityClassName="gpu-workload", runtimeClassName="nvidia"),
-        "priorityClassName gpu-workload is only for pods that ask for a device; remove it",
+        "priorityClassName gpu-workload is only for pods that ask for a device: remove it",
     ),
     "an ephemeral container": (
         workload("web", ephemeralContainers=[{"name": "debug", "image": "a:1.2.3"}]),
@@ -70,17 +82,20 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "a slice that no quota counts": (
         workload("tts", main=gpu("nvidia.com/mig-1g.5gb")),
-        "it asks for nvidia.com/mig-1g.5gb, the quota of tts counts nvidia.com/gpu and nvidia.com/gpu.shared",
+        "the quota of this tenant counts nvidia.com/gpu and nvidia.com/gpu.shared: ask for one of these",
     ),
     "an hour to end": (
         workload("tts", main=gpu(), terminationGracePeriodSeconds=3600),
-        "terminationGracePeriodSeconds is 3600, a pod with a GPU and no seat ends within 600; lower it",
+        "a pod with a GPU and no seat ends within 600 s, for others wait for its device: lower",
     ),
     "no queue's label": (
         workload("team-a", kind="Job", main=gpu()),
-        "GPUs of team-a are handed out by its queue; make it a Job with the label kueue.x-k8s.io/queue-name",
+        "GPUs of this namespace are handed out by its queue: make it a Job and give it the label",
     ),
-    "no Job": (workload("team-a", main=gpu()), "Deployment team-a/x: GPUs of team-a are handed out by its queue"),
+    "no Job": (
+        workload("team-a", main=gpu()),
+        "Deployment team-a/x: GPUs of this namespace are handed out by its queue",
+    ),
 }
 
 
@@ -125,11 +140,11 @@ def test_a_budget_is_no_way_past_the_scheduler() -> None:
     field_ref = {"fieldPath": "metadata.annotations['device.viktorbarzin.me/index']"}
     another = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": field_ref}}
     for field, value, message in (
-        ("spec.template.spec.nodeName", "k8s-node1", "nodeName k8s-node1 goes past the scheduler that places"),
-        ("spec.template.spec.runtimeClassName", "runc", "runtimeClassName runc is not nvidia"),
-        (f"{LLAMA}.resources.limits", {GPUMEM: "5000", "nvidia.com/gpu": "2"}, "it asks for 2 whole devices"),
+        ("spec.template.spec.nodeName", "k8s-node1", "is placed by device: use nodeSelector instead of nodeName"),
+        ("spec.template.spec.runtimeClassName", "runc", "runs under NVIDIA's runtime: remove runtimeClassName"),
+        (f"{LLAMA}.resources.limits", {GPUMEM: "5000", "nvidia.com/gpu": "2"}, "it asks for more nvidia.com/gpu"),
         (f"{LLAMA}.env", visible()["env"], "chooses its device by NVIDIA_VISIBLE_DEVICES"),
-        (f"{LLAMA}.env", [another], "it sets NVIDIA_VISIBLE_DEVICES; remove it"),
+        (f"{LLAMA}.env", [another], "this pod sets NVIDIA_VISIBLE_DEVICES: remove it"),
     ):
         program = consumer()
         put(program["llama-swap"], field, value)

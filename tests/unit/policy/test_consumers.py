@@ -118,9 +118,9 @@ def test_the_seat_is_found_by_label_too() -> None:
             1800,
             "llama-swap",
             [
-                "admission: Deployment immich/immich-server: its label viktorbarzin.me/seat is llama-swap, and no seat "
-                "of immich with this name has 1800 MiB; copy labels and resources of the resident from the output "
-                "residents, or remove the label"
+                "admission: Deployment immich/immich-server: no seat of this namespace with the name llama-swap has "
+                "the size of this pod, which asks for 1800 viktorbarzin.me/gpumem on 1 devices: copy labels and "
+                "resources of the resident from the output residents, or remove the label viktorbarzin.me/seat"
             ],
         ),
     ],

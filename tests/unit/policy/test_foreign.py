@@ -32,12 +32,15 @@ RENDERED: dict[str, tuple[Manifest, str]] = {
         an_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", "x", "llama-swap", spec={"values": {"l": {GPUMEM: 1}}}),
         UNCOUNTED,
     ),
-    "whole devices": (release(values=gpu()), "container of its pods asks for nvidia.com/gpu and so reaches a GPU"),
+    "whole devices": (
+        release(values=gpu()),
+        "container of its pods asks for nvidia.com/gpu, and so this pod reaches a GPU",
+    ),
     "the variable": (release(values={"env": {"NVIDIA_VISIBLE_DEVICES": "all"}}), "chooses its device by NVIDIA_V"),
     "privileged": (release(values={"securityContext": {"privileged": True}}), "is privileged and so reaches every"),
     "a Rollout of whole devices": (
         {**workload(main=gpu()), "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"},
-        "Rollout llama-swap/x: container of its pods asks for nvidia.com/gpu and so reaches a GPU",
+        "Rollout llama-swap/x: container of its pods asks for nvidia.com/gpu, and so this pod reaches a GPU",
     ),
     "a patch of a custom resource": (
         an_object("argoproj.io/v1alpha1", "RolloutPatch", "llama-swap", "llama-swap", spec={"replicas": 3}),
@@ -49,7 +52,7 @@ RENDERED: dict[str, tuple[Manifest, str]] = {
     ),
     "a pod's template": (
         {**an_object("v1", "PodTemplate", "x", "llama-swap"), "template": workload(main=gpu())["spec"]["template"]},
-        "asks for nvidia.com/gpu and so reaches a GPU",
+        "asks for nvidia.com/gpu, and so this pod reaches a GPU",
     ),
 }
 
@@ -210,7 +213,7 @@ PATCHES: dict[str, tuple[Manifest, str]] = {
             "web",
             spec={"template": {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/dev/nvidia0"}}]}}},
         ),
-        "volume v mounts the host's /dev/nvidia0 and so reaches a GPU without a budget",
+        "volume v mounts the host's /dev/nvidia0, and so this pod reaches a GPU without a budget",
     ),
 }
 

@@ -145,7 +145,7 @@ def test_a_class_for_the_exempt_is_for_nobody_else() -> None:
         )
 
     assert named("nvidia") == []
-    refused = "priorityClassName longhorn-critical is only for exempt namespaces; remove it"
+    refused = "priorityClassName longhorn-critical is only for exempt namespaces: remove it"
     assert named("immich") == [f"admission: Deployment immich/x: {refused}"]
     assert named("web") == [
         f"admission: Deployment web/x: {refused}; or, for a driver, a device plugin or a part of the cluster, add web "

@@ -38,7 +38,7 @@ def test_work_that_asks_for_more_than_its_queue_has_would_never_start(framework:
 def test_gpu_work_without_a_queue_is_refused(framework: FrameworkName) -> None:
     lines = _lines(work(framework, queue=None))
     assert lines
-    assert all("GPUs of team-a are handed out by its queue" in line for line in lines)
+    assert all("GPUs of this namespace are handed out by its queue" in line for line in lines)
 
 
 @pytest.mark.parametrize("framework", FrameworkName)
@@ -94,7 +94,7 @@ def test_whole_gpus_of_a_queue_need_a_pool_of_whole_devices() -> None:
 
 def test_a_kind_that_kueue_does_not_queue_is_refused() -> None:
     lines = judge({"x": work(FrameworkName.JOBSET)}, CONFIG)
-    assert any("make it a Job with the label" in line for line in lines), lines
+    assert any("make it a Job and give it the label" in line for line in lines), lines
 
 
 def test_work_names_a_priority_class_of_the_platform() -> None:

@@ -10,7 +10,13 @@ from tests.support.imports import packages
 from tests.support.paths import ROOT
 from toolchain import pack
 
-INSTALLED_AS = {"yaml": "pyyaml", "pulumi_policy": "pulumi-policy", "pulumi": "pulumi"}
+INSTALLED_AS = {
+    "yaml": "pyyaml",
+    "pulumi_policy": "pulumi-policy",
+    "pulumi": "pulumi",
+    "cel_expr_python": "cel-expr-python",
+    "google": "protobuf",
+}
 
 
 def test_it_imports_itself_and_what_it_requires(tmp_path: Path) -> None:

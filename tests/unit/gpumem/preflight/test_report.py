@@ -10,6 +10,7 @@ from gpumem.paper import Paper
 from gpumem.preflight.declared import Declared, Named
 from gpumem.preflight.part import State
 from gpumem.preflight.report import Preflight, preflight, preflight_text
+from policy.admitted import judge_by
 from tenancy.choices import Sharing, Source
 from tenancy.host_memory.pool import Taint
 from tenancy.ledger import LocalQueue, OnDemand, Pool, Tenant
@@ -139,7 +140,7 @@ def test_a_pod_of_a_kueue_job_is_judged_as_the_job_controller_makes_it() -> None
     cluster = budgeted()
     by_kueue = {"labels": {"kueue.x-k8s.io/podset": "main"}, "owner": ("Job", "train"), "limits": {GPU: "1"}}
     cluster.pods += [pod("train-abcde", "team-a", **by_kueue), *of_deployment("by-hand", "team-a", limits={GPU: "1"})]
-    report = found(cluster, replace(DECLARED, ledger=ledger))
+    report = found(cluster, replace(DECLARED, ledger=ledger, refusals=judge_by(ledger)))
     assert [(row.name, row.policy) for row in report.denies] == [("by-hand", "gpu-tenancy-queued-pods")]
 
 
