@@ -4,6 +4,7 @@ If an object cannot be read, the cache leaves it out, and `gaps` has the reason.
 """
 
 import http.client
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -16,8 +17,6 @@ from urllib.parse import quote, urlsplit
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevices, devices_of
 from agents.extender.cache.pod_info import Nomination, PodInfo, PodWithoutGpu, holder_of
-from agents.gate import config as gates
-from agents.gate.config import GateConfig
 from agents.kube.client import ApiError, Object
 from agents.kube.fields import FieldError
 from agents.kube.ledger import LedgerError, stored_ledger
@@ -33,7 +32,6 @@ from gpumem.measured import measured_devices, on_its_device
 from gpumem.pods import WholePod
 from gpumem.report import row, said
 from gpumem.source import Source
-from tenancy.decode import DecodeError
 from tenancy.ledger import Ledger, OnDemand
 from tenancy.names import (
     EXPORTER,
@@ -322,7 +320,7 @@ def _gates(
     The names of the Deployments come from the gate's CronJob. Without the gate's CronJob, the function assumes that
     each Deployment has the name of its workload.
     """
-    with_deployment = {(gate.namespace, gate.name): gate.deployment for gate in _declared_gates(declaring.result)}
+    with_deployment = _declared_gates(declaring.result)
 
     def gate(each: OnDemand) -> GatedWorkload:
         deployment = with_deployment.get((each.tenant, each.name), each.name)
@@ -332,15 +330,18 @@ def _gates(
     return tuple(threads.map(gate, [each for each in ledger.on_demand if own in (None, each.tenant)]))
 
 
-def _declared_gates(read_cron_job: Callable[[], Object]) -> tuple[GateConfig, ...]:
-    """Returns the on-demand workloads that the gate's CronJob names, or none if the CronJob cannot be read."""
+def _declared_gates(read_cron_job: Callable[[], Object]) -> Mapping[tuple[str, str], str]:
+    """Returns the Deployment of each on-demand workload, by its namespace and name, as the gate's CronJob names them.
+
+    If the CronJob cannot be read, returns no Deployments.
+    """
     try:
         cron_job = read_cron_job()
         (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
         (value,) = (each["value"] for each in container["env"] if each["name"] == "GATES")
-        return gates.declared(value)
-    except (AgentError, DecodeError, LookupError, ValueError):
-        return ()
+        return {(each["namespace"], each["name"]): each["deployment"] for each in json.loads(value)}
+    except (AgentError, LookupError, TypeError, ValueError):
+        return {}
 
 
 def _state(source: Source, namespace: str, deployment: str) -> str:

@@ -1,4 +1,4 @@
-"""Draws the reports of `kubectl gpumem who` and `why` as text, in columns and bars. Pure."""
+"""Draws the report of `kubectl gpumem who` as text, in columns and bars. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,16 +6,13 @@ from gpumem.cluster import GatedWorkload
 from gpumem.paper import Paper, text_of_lines
 from gpumem.pools import PoolRow, WholePoolRow
 from gpumem.queues import QueueRow
-from gpumem.reasons import FINE
 from gpumem.rows import DeviceRow, Holder, NodeRow
 from gpumem.who import Who
-from gpumem.why import Ahead, Answer, Why
 from tenancy.drawing.model import Fact, Kind, Part
 
 PODS_HEADER = ("NAMESPACE", "POD", "SEAT", "DECLARED", "USED", "OVER", "CAPPED", "STATE")
 QUEUES_HEADER = ("QUEUE", "COHORT", "FLAVOR", "QUOTA", "IN USE", "BORROWED", "LENT", "FREE", "TO BORROW", "WAITING")
 GATES_HEADER = ("NAMESPACE", "NAME", "POOL", "NEEDS", "GATE")
-_MOST_LINES = 12  # The maximum number of lines below a reason in the text. The report of -o json has all lines.
 
 
 @text_of_lines
@@ -168,35 +165,3 @@ def pool_facts(pool: PoolRow) -> Iterator[Fact]:
 def whole_line(pool: WholePoolRow) -> str:
     held = "" if pool.held is None else f", {pool.offered} are there, {pool.free} of them free"
     return f"{pool.promised} of {pool.gpus} GPUs promised to queues{held}"
-
-
-@text_of_lines
-def why_text(report: Why, paper: Paper) -> Iterator[str]:
-    for answer in report.answers:
-        yield from _reason(answer, paper)
-    yield from paper.unknown(report.unknown)
-
-
-def _ahead(ahead: Ahead, paper: Paper) -> Iterator[str]:
-    for row in ahead.first:
-        yield from paper.wrapped(
-            f"- before it: {row.namespace}/{row.name}, priority {row.priority}, {row.age} old", "  "
-        )
-    if ahead.total > len(ahead.first):
-        yield f"  - and {ahead.total - len(ahead.first)} more"
-
-
-def _reason(answer: Answer, paper: Paper) -> Iterator[str]:
-    fine = answer.reason in FINE
-    yield from paper.wrapped(f"{answer.about}: {answer.title} [{answer.reason}]", alarm=not fine)
-    yield from paper.wrapped(answer.text, "  ")
-    if answer.ahead:
-        yield from _ahead(answer.ahead, paper)
-    for line in answer.more[:_MOST_LINES]:
-        yield from paper.wrapped(f"- {line}", "  ")
-    if len(answer.more) > _MOST_LINES:
-        yield f"  - and {len(answer.more) - _MOST_LINES} more"
-    if not fine:
-        yield from paper.wrapped(f"next: {answer.then}", "  ")
-        yield from paper.wrapped(f"do:   {answer.do}", "  ")
-    yield ""

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAME = "kubectl-gpumem"
 _PACKAGES = ("gpumem", "tenancy", "agents")
 # The plugin imports no module of these agents.
-_WITHOUT = ("exporter", "guard", "node", "reconcile", "watchdog")
+_WITHOUT = ("exporter", "gate", "guard", "node", "reconcile", "watchdog")
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = b"import sys\n\nfrom gpumem.cli import run\n\nsys.exit(run())\n"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpumem import cluster
-from gpumem.draw import why_text
+from gpumem.draw_why import why_text
 from gpumem.evidence import TargetError, gather, target_of
 from gpumem.nodes import reason_in_message
 from gpumem.paper import Paper
