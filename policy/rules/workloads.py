@@ -14,7 +14,16 @@ from tenancy.names import GPU
 from tenancy.pod_size import PodSize
 from tenancy.quantity import QuantityError, whole
 from tenancy.units import MIB
-from tenancy.workload import containers_of, map_at, max_pods, max_surge_pods, pod_request, pod_template, value_or
+from tenancy.workload import (
+    UnboundedError,
+    containers_of,
+    map_at,
+    max_pods,
+    max_surge_pods,
+    pod_request,
+    pod_template,
+    value_or,
+)
 
 _LEAST_IN_BYTES = MIB  # A larger request is in bytes, because no node has so many MiB of GPU memory.
 # The field with the largest number of replicas, and its default.
@@ -295,8 +304,7 @@ def _gpus(
         amount = pod_request(pod_spec, resource)
         if not amount:
             continue
-        # The demand gate starts a workload with `replicas: 0`.
-        asked[tenant, resource] += amount * max(max_pods(workload.manifest, nodes=1), 1)
+        asked[tenant, resource] += amount * _pods_at_once(ledger, workload)
         if asked[tenant, resource] > most:
             keys = [f"on_demand.{each.name}.gpus" for each in ledger.on_demand if each.tenant == tenant]
             keys += [f"unbudgeted.{each.name}.gpus" for each in ledger.unbudgeted if each.tenant == tenant]
@@ -305,6 +313,17 @@ def _gpus(
                 f"tenant's quota has {most}; ask for fewer, or raise {' or '.join(keys)}",
                 workload.urn,
             )
+
+
+def _pods_at_once(ledger: Ledger, workload: Object) -> int:
+    """Returns the number of pods that should run. The demand gate starts a workload with `replicas: 0`. The quota holds
+    back the later runs of a CronJob that may pile up."""
+    try:
+        pods = max_pods(workload.manifest, nodes=1)
+    except UnboundedError:
+        return 1
+    gated = {(each.tenant, each.name) for each in ledger.on_demand}
+    return max(pods, 1) if (workload.namespace, workload.name) in gated else pods
 
 
 def _scales_what_the_gate_starts(ledger: Ledger, scaler: Object) -> Iterator[Finding]:

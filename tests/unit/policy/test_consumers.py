@@ -176,6 +176,12 @@ def test_a_tenant_without_budgets_asks_for_no_more_gpus_than_its_quota_has() -> 
         assert "nvidia.com/gpu, and the tenant's quota has 1; ask for fewer, or raise on_demand.tts.gpus" in line
 
 
+def test_who_does_not_run_or_runs_by_turns_is_counted_as_the_quota_does() -> None:
+    nightly = {"jobTemplate": {"spec": {"template": graphs.pod("1", "nvidia.com/gpu")}}}
+    cron = an_object("batch/v1", "CronJob", "nightly", "tts", spec=nightly)
+    assert judge({"nightly": cron} | on_demand("asleep", replicas=0), CONFIG) == []
+
+
 @pytest.mark.parametrize(
     ("kind", "version"), [("ScaledObject", "keda.sh/v1alpha1"), ("HorizontalPodAutoscaler", "autoscaling/v2")]
 )
