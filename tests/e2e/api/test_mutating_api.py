@@ -1,6 +1,5 @@
 """Tests MutatingAdmissionPolicy in the versions v1beta1 and v1, and the change from v1beta1 to v1."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 import yaml
 
 from tests.support.e2e.admitted import create, gpu_pod, spec_of
+from tests.support.e2e.rollout import await_schemas
 from tests.support.e2e.server import ApiServer, api_server
 from tests.support.prod import raw
 from tests.support.waiting import eventually
@@ -30,7 +30,9 @@ def server(installed: None, tmp_path: Path) -> Iterator[ApiServer]:
 def space(server: ApiServer, tmp_path: Path) -> Iterator[Workspace]:
     (tmp_path / "lab").mkdir()
     with call_repeatedly(lambda: count(server), 0.5):
-        yield workspace(tmp_path / "lab")
+        space = workspace(tmp_path / "lab")
+        assert space.pulumi("stack", "init", "lab", cwd=space.project).code == 0
+        yield space
 
 
 def count(server: ApiServer) -> None:
@@ -57,8 +59,8 @@ def stack(version: str) -> dict[str, Any]:
 def roll_out(server: ApiServer, space: Workspace, version: str) -> None:
     parts = {f"gpu-tenancy:{name}": part for name, part in stack(version).items()}
     (space.project / "Pulumi.lab.yaml").write_text(yaml.safe_dump({"config": parts}))
-    command = [sys.executable, "-m", "stacks", "up", "--stack", "lab", "--yes"]
-    outcome = space.run(*command, cwd=space.project, KUBECONFIG=str(server.kubeconfig))
+    await_schemas(server.api)
+    outcome = space.run(*space.engine("up", "lab"), cwd=space.project, KUBECONFIG=str(server.kubeconfig))
     assert outcome.code == 0, outcome.text
 
 

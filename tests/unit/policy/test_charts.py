@@ -11,7 +11,9 @@ from tenancy.host_memory.pool import HostMemoryPools
 from tests.support.graphs import LEDGER, RBAC, Manifest, Program, judge
 from tests.support.memory_pools import NODE_4
 
-CHARTS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("charts.yaml").read_text(encoding="utf-8"))
+CHARTS: dict[str, dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("charts.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader
+)
 
 
 def program(chart: str) -> Program:

@@ -16,7 +16,7 @@ VALIDATOR = Draft7Validator(schema.stack_file_schema())
 
 
 def document() -> Any:
-    return yaml.safe_load(PROD.read_text())
+    return yaml.load(PROD.read_text(), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize("path", schema.generated_files(ROOT), ids=lambda path: path.name)
