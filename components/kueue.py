@@ -9,12 +9,12 @@ import pulumi_kubernetes as k8s
 import yaml
 from pydantic import Field, field_validator
 
-from components.base.manifest import Manifest, component_type, manifest, register
+from components.base.manifest import Manifest, component_type, namespace_labels, register
 from components.base.passed import PassedSpec
 from components.base.spec import ChartVersion, DnsLabel
 from tenancy.frameworks import FrameworkName
 from tenancy.kueue_version import QUOTAS_HOLD_SINCE, enforces_quotas
-from tenancy.names import KUEUE, POD_SECURITY_ENFORCE, QUEUE_TENANT
+from tenancy.names import KUEUE, POD_SECURITY_ENFORCE, QUEUE_TENANT, labels
 
 # The address of the chart for a version without a copy in the checkout, and the repository of the released image.
 REGISTRY_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
@@ -41,7 +41,7 @@ class KueueSpec(PassedSpec):
     )
     namespace: DnsLabel = Field(
         default="kueue-system",
-        description="Namespace of Kueue, which the stack creates.",
+        description="Namespace of Kueue.",
         examples=["kueue-system"],
     )
     exclude_resource_prefixes: list[str] = Field(
@@ -77,9 +77,7 @@ class KueueArgs:
 
 
 def namespace(name: str) -> Manifest:
-    made = manifest("v1", "Namespace", name, "kueue")
-    made["metadata"]["labels"][POD_SECURITY_ENFORCE] = "restricted"
-    return made
+    return namespace_labels(name, {**labels(KUEUE), POD_SECURITY_ENFORCE: "restricted"})
 
 
 def configuration(args: KueueArgs) -> dict[str, Any]:

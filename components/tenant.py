@@ -1,14 +1,14 @@
-"""A tenant: a namespace, a quota with the sum of its seats, and the roles of its groups."""
+"""A tenant: the labels of its namespace, a quota with the sum of its seats, and the roles of its groups."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pulumi
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from components.base.identity import RBAC_GROUP, group_subject
-from components.base.manifest import Manifest, component_type, manifest, register
+from components.base.manifest import Manifest, component_type, manifest, namespace_labels, register
 from components.base.spec import Count, Mib, PeopleName, PoolKey, Spec, TenantKey
 from tenancy.choices import Mode, PodSecurity
 from tenancy.names import (
@@ -35,18 +35,6 @@ class Role(StrEnum):
 class TenantSpec(Spec):
     """A tenant. The key of a tenant is the name of the tenant's namespace."""
 
-    create_namespace: bool = Field(
-        default=True,
-        description="false: the namespace exists already. With false, the stack only adds a tenant's labels to the "
-        "namespace. `make destroy` removes the labels that the stack added.",
-    )
-    delete: bool = Field(
-        default=False,
-        validate_default=True,
-        description="true: if the tenant leaves the stack, its namespace is deleted with all its volumes. false: "
-        "the namespace stays.",
-        examples=[True],
-    )
     mode: Mode | None = Field(
         default=None,
         description="observe: the tenant gets no quota, and Pod Security only warns. Default: the stack's mode.",
@@ -63,13 +51,6 @@ class TenantSpec(Spec):
         "whole node with every GPU.",
         examples=["restricted"],
     )
-
-    @field_validator("delete")
-    @classmethod
-    def _is_given_for_its_own(cls, delete: bool, info: ValidationInfo) -> bool:
-        if delete and not info.data.get("create_namespace", True):
-            raise ValueError("is for a namespace that the stack makes; remove it, or create_namespace")
-        return delete
 
 
 class ResidentSpec(Spec):
@@ -125,24 +106,10 @@ class TenantArgs:
 
 
 def namespace(tenant: str, args: TenantArgs) -> Manifest:
-    """Returns the namespace, which an earlier rollout of the same stack may have left."""
-    made = manifest("v1", "Namespace", tenant, _COMPONENT)
-    made["metadata"]["labels"] |= {**tenant_labels(args), POD_SECURITY_WARN: str(args.spec.pod_security)}
-    return made
-
-
-def existing_namespace(tenant: str, args: TenantArgs) -> Manifest:
-    """Returns the labels that the stack adds to a namespace that it does not own."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant, "labels": tenant_labels(args)}}
-
-
-def tenant_labels(args: TenantArgs) -> dict[str, str]:
-    """Returns the labels for the tenant's Pod Security level and, for a queue tenant, for Kueue."""
+    """Returns the labels of the namespace, for the tenant's Pod Security level and, for a queue tenant, for Kueue."""
     queue = {**args.queue_labels, QUEUE_TENANT: "true"} if args.has_queue else {}
-    level = str(args.spec.pod_security)
-    if args.observed:
-        return {**queue, POD_SECURITY_WARN: level, POD_SECURITY_AUDIT: level}
-    return {**queue, POD_SECURITY_ENFORCE: level}
+    kinds = (POD_SECURITY_WARN, POD_SECURITY_AUDIT) if args.observed else (POD_SECURITY_ENFORCE,)
+    return namespace_labels(tenant, {**queue, **dict.fromkeys(kinds, str(args.spec.pod_security))})
 
 
 def quota(tenant: str, args: TenantArgs) -> Manifest:
@@ -176,24 +143,14 @@ def groups_by_role(groups: Mapping[str, Role]) -> dict[Role, list[str]]:
 
 
 class Tenant(pulumi.ComponentResource):
-    """A tenant's namespace, its quota, and the roles of its groups."""
+    """The labels of a tenant's namespace, its quota, and the roles of its groups."""
 
     def __init__(self, name: str, args: TenantArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         props = {"spec": args.spec.model_dump(mode="json"), "gpumemMib": args.gpumem_mib, "hasQueue": args.has_queue}
         super().__init__(component_type("Tenant"), name, props, opts)
-        before = self._namespace(name, args)
+        before = [register(namespace(args.tenant, args), f"{name}-namespace", parent=self)]
         if not args.observed:
             register(quota(args.tenant, args), f"{name}-quota", parent=self, depends_on=before)
         for role, groups in groups_by_role(args.spec.groups).items():
             register(role_binding(args.tenant, role, groups), f"{name}-{role}", parent=self, depends_on=before)
         self.register_outputs({})
-
-    def _namespace(self, name: str, args: TenantArgs) -> list[pulumi.Resource]:
-        """Declares the namespace, or the labels on an existing namespace. If `delete` is False, the namespace stays in
-        the cluster after the tenant was removed from the stack.
-        """
-        if args.spec.create_namespace:
-            made = namespace(args.tenant, args)
-            return [register(made, f"{name}-namespace", parent=self, retain=not args.spec.delete)]
-        labels = existing_namespace(args.tenant, args)
-        return [register(labels, f"{name}-namespace-label", parent=self, patch=True)]

@@ -16,7 +16,7 @@ from agents.runtime.errors import AgentError
 from gpumem.preflight.declared import Declared, InstalledKueue, Named
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
-from tenancy.names import PROJECT, STACK
+from tenancy.names import PROJECT
 
 
 class CheckoutError(AgentError):
@@ -66,15 +66,14 @@ def declared_parts(name: str, root: Path) -> Declared:
     from policy.admitted import judge_by  # noqa: PLC0415
     from stacks.existing.declared import declared  # noqa: PLC0415
     from stacks.existing.findings import findings  # noqa: PLC0415
+    from stacks.existing.planned import owner  # noqa: PLC0415
 
     planned = {Named(e.identity.kind, e.identity.namespace, e.identity.name): e for e in declared(settings, name)}
-    namespaces = [
-        (each.is_patch, each.manifest["metadata"]) for each in planned.values() if each.identity.kind == "Namespace"
-    ]
+    namespaces = [each.manifest["metadata"] for each in planned.values() if each.identity.kind == "Namespace"]
     installed = settings.installed_kueue
 
     def taken_over(there: Mapping[Named, Any]) -> Sequence[str]:
-        others = {named: each for named, each in there.items() if _stack_of(each) != f"{PROJECT}/{name}"}
+        others = {named: each for named, each in there.items() if owner(each) != f"{PROJECT}/{name}"}
         return findings(
             planned.values(), {e.identity: others[named] for named, e in planned.items() if named in others}
         )
@@ -84,9 +83,8 @@ def declared_parts(name: str, root: Path) -> Declared:
         ledger=ledger,
         refusals=judge_by(ledger),
         stack=name,
-        created=tuple(named for named, each in planned.items() if not each.is_patch),
-        labels={metadata["name"]: metadata["labels"] for is_patch, metadata in namespaces if is_patch},
-        namespace_labels={metadata["name"]: metadata["labels"] for _, metadata in namespaces},
+        created=tuple(named for named, each in planned.items() if named.kind == "Namespace" or not each.is_patch),
+        namespace_labels={metadata["name"]: metadata["labels"] for metadata in namespaces},
         taken_over=taken_over,
         has_queues=settings.queues is not None,
         kueue_version=settings.kueue.version if settings.kueue else None,
@@ -103,10 +101,6 @@ def declared_parts(name: str, root: Path) -> Declared:
         memory_pools=settings.host_memory().pools,
         gates=tuple((spec.tenant, spec.deployment or name) for name, spec in settings.on_demand.items()),
     )
-
-
-def _stack_of(found: Mapping[str, Any]) -> str | None:
-    return (found["metadata"].get("annotations") or {}).get(STACK)
 
 
 def _existing(name: str, root: Path) -> Path:

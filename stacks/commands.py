@@ -135,7 +135,7 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
 def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Previews the removal, lists what is lost, asks for the stack's name, and removes the stack.
 
-    Raises EngineError if volumes would be lost without the operator's explicit consent (docs/adr/0034).
+    No command deletes a namespace (docs/adr/0034). Those that are empty then are named.
     """
     refuse_flags(flags, engine.environment, gated=False)
     with _begun(engine) as (before, where, cluster):
@@ -154,7 +154,9 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
         _confirm(f"Destroy {engine.stack}", where, yes=yes, word=engine.stack)
         _refuse_a_later_state(engine, state)
         _clear(engine, state, left, (), cluster, keeps_kueue=False)
-        return _remove(engine, flags, state, ended, cluster)
+        code = _remove(engine, flags, state, ended, cluster)
+        _name_what_is_empty(engine, {*removal.patched_namespaces(state.exported), *left.namespaces}, cluster)
+        return code
 
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
@@ -430,6 +432,15 @@ def _list_the_loss(engine: Engine, state: State, cluster: Cluster) -> None:
         print(f"{engine.stack} removes its gpumem from the nodes by reconcile, or itself if no agent runs", flush=True)
     if problems := [*loss.problems()]:
         raise EngineError(_listed(f"{engine.stack} cannot go yet. Nothing was changed.", problems))
+
+
+def _name_what_is_empty(engine: Engine, namespaces: Collection[str], cluster: Cluster) -> None:
+    if empty := removal.empty(cluster, sorted(namespaces)):
+        print(
+            f"{engine.stack} has left namespaces that are empty now; if nobody needs them: "
+            f"kubectl delete namespace {' '.join(empty)}",
+            flush=True,
+        )
 
 
 def _listed(headline: str, lines: Iterable[str]) -> str:

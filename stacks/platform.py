@@ -317,8 +317,7 @@ def _declare_tenants(
 ) -> dict[str, Tenant]:
     """Declares the tenants.
 
-    Queue tenants are created after the ClusterQueues. Therefore Pulumi deletes queue tenants before the ClusterQueues,
-    together with their Jobs (components/queues.py).
+    Queue tenants come after the ClusterQueues, so that Kueue's webhooks run when their namespaces get Kueue's label.
     """
     return {
         name: Tenant(place.named(name), args, place.after(*(queues if args.has_queue else ())))

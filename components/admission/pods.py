@@ -80,7 +80,7 @@ class Admission(pulumi.ComponentResource):
         # The stack sets the labels of exempt namespaces before the policies. If the stack created the policies first, a
         # policy could deny pods of an exempt namespace without its label.
         exempt = [
-            register(exemption(namespace), f"{name}-exempt-{namespace}", parent=self, patch=True)
+            register(exemption(namespace), f"{name}-exempt-{namespace}", parent=self)
             for namespace in args.spec.exempt_namespaces
             if namespace != EXEMPT_BY_NAME
         ]

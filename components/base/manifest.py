@@ -17,6 +17,7 @@ _IMMUTABLE: dict[str, list[str]] = {
     "PriorityClass": ["value", "preemptionPolicy"],
     "LocalQueue": ["spec.clusterQueue"],
 }
+_NAMESPACE = "Namespace"
 
 
 def component_type(noun: str) -> str:
@@ -34,6 +35,11 @@ def manifest(
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **body}
 
 
+def namespace_labels(name: str, labels: Mapping[str, str]) -> Manifest:
+    """Returns labels that the stack adds to a namespace. The stack owns no namespace (docs/adr/0034)."""
+    return {"apiVersion": "v1", "kind": _NAMESPACE, "metadata": {"name": name, "labels": dict(labels)}}
+
+
 def description_field(description: str) -> Manifest:
     """Returns the field `description`, or nothing for an empty description."""
     return {"description": description} if description else {}
@@ -49,19 +55,22 @@ def register(
     custom_timeouts: pulumi.CustomTimeouts | None = None,
     provider: pulumi.ProviderResource | None = None,
     patch: bool = False,
-    retain: bool = False,
     other_versions: Sequence[str] = (),
 ) -> pulumi.CustomResource:
     """Registers the object as the Pulumi resource `name` with the parent `parent`.
 
     A change of a field in `replace_on_changes`, or of an immutable field, replaces the object: Pulumi deletes the old
     object first. With `patch`, another program owns the object: Pulumi applies only the fields of the manifest, and
-    removes these fields on destroy. With `retain`, the object stays in the cluster after the stack has dropped it.
+    removes these fields on destroy. A namespace is always patched, so that no step of Pulumi deletes one. The patch of
+    a namespace that is not there creates it.
     `other_versions` are API versions under which an older stack registered the same object. Without `other_versions`,
     Pulumi would try to create an object that already exists, and would fail.
     """
     api_version, kind = manifest["apiVersion"], manifest["kind"]
+    patch = patch or kind == _NAMESPACE
     immutable = [] if patch else [*_IMMUTABLE.get(kind, ()), *replace_on_changes]
+    # An earlier program owned its namespaces. With the alias, Pulumi patches such a namespace and does not delete it.
+    before = (api_version,) if kind == _NAMESPACE else other_versions
     opts = pulumi.ResourceOptions(
         parent=parent,
         depends_on=list(depends_on),
@@ -69,8 +78,7 @@ def register(
         delete_before_replace=True if immutable else None,  # the new object has the same name
         custom_timeouts=custom_timeouts,
         provider=provider,
-        retain_on_delete=True if retain else None,
-        aliases=[pulumi.Alias(type_=_type_token(each, kind)) for each in other_versions] or None,
+        aliases=[pulumi.Alias(type_=_type_token(each, kind)) for each in before] or None,
     )
     opts.version = _provider_version()
     token = f"{_type_token(api_version, kind)}{'Patch' if patch else ''}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
-from components.base.manifest import Manifest, component_type, manifest, register
+from components.base.manifest import Manifest, component_type, manifest, namespace_labels, register
 from components.base.network import PrometheusSpec
 from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec, TolerationSpec
 from components.base.zipapp import Zipapp
@@ -30,7 +30,7 @@ class ClusterSpec(Spec):
     )
     system_namespace: DnsLabel = Field(
         default=names.SYSTEM_NAMESPACE,
-        description="Namespace of the agents and the ledger, which the stack creates.",
+        description="Namespace of the agents and the ledger.",
         examples=[names.SYSTEM_NAMESPACE],
     )
     agent_image: ImageReference = Field(
@@ -104,14 +104,12 @@ class SystemArgs:
 
 
 def namespace(name: str, pod_security: str) -> Manifest:
-    """Returns a namespace that enforces a level of the Pod Security Standards."""
-    made = manifest("v1", "Namespace", name, _COMPONENT)
-    made["metadata"]["labels"][names.POD_SECURITY_ENFORCE] = pod_security
-    return made
+    """Returns the labels of a namespace that enforces a level of the Pod Security Standards."""
+    return namespace_labels(name, {**names.labels(_COMPONENT), names.POD_SECURITY_ENFORCE: pod_security})
 
 
 def node_namespace(name: str) -> Manifest:
-    """Returns the namespace of the agents that see the host's processes and every device.
+    """Returns the labels of the namespace of the agents that see the host's processes and every device.
 
     A label exempts the namespace of the node agents from admission. An exemption by the namespace's name would be
     unsafe. In a cluster without this namespace, a tenant could create a namespace with its name.
@@ -162,8 +160,8 @@ def code_config_map(code: Zipapp, namespace: str) -> Manifest:
 
 
 class System(pulumi.ComponentResource):
-    """The agents' namespaces, with the agents' code in each, unless the image contains the code. The stack creates the
-    agents' namespaces before all other parts of the platform."""
+    """The agents' namespaces, with the agents' code in each, unless the image contains the code. The namespaces come
+    before all other parts of the platform."""
 
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         system, code, node_code = args.cluster.system_namespace, args.code, args.node_code

@@ -138,7 +138,6 @@ def _tenant(tenant: TenantProposal) -> Entry:
     return Entry(
         tenant.name,
         map_of(
-            Entry("create_namespace", False),
             Entry("pod_security", str(tenant.pod_security), tenant.source),
         ),
     )

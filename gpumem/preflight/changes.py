@@ -22,12 +22,12 @@ def creations(survey: Survey, declared: Declared) -> tuple[str, ...]:
 
 
 def added_labels(survey: Survey, declared: Declared) -> tuple[str, ...]:
-    """Returns the labels that the rollout adds to namespaces that other owners created."""
+    """Returns the labels that the rollout adds to namespaces that are there."""
     return tuple(_labels(survey, declared))
 
 
 def _labels(survey: Survey, declared: Declared) -> Iterator[str]:
-    for name, wanted in sorted(declared.labels.items()):
+    for name, wanted in sorted(declared.namespace_labels.items()):
         if name in survey.namespaces:
             have = map_at(survey.namespaces[name], "labels")
             yield from (f"Namespace {name}: {key}={value}" for key, value in wanted.items() if key not in have)

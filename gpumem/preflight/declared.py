@@ -39,18 +39,16 @@ class InstalledKueue:
 class Declared:
     """The declared parts of a stack.
 
-    `created` are the objects that a first rollout creates. `labels` are the labels that a rollout adds to existing
-    namespaces of other owners. `refusals` judges a pod by its namespace, its template, whether Kueue holds it back, and
-    the handlers of the RuntimeClasses. `taken_over` returns the findings of `make up` on existing objects. `gates` has
-    the namespace and the name of each Deployment that the demand gate scales. `namespace_labels` has all labels that
-    the stack sets on its namespaces. `frameworks` are the kinds of work that Kueue queues. If `has_checks` is True,
-    queues wait for the cluster autoscaler.
+    `created` are the objects that a first rollout creates. `refusals` judges a pod by its namespace, its template,
+    whether Kueue holds it back, and the handlers of the RuntimeClasses. `taken_over` returns the findings of `make up`
+    on existing objects. `gates` has the namespace and the name of each Deployment that the demand gate scales.
+    `namespace_labels` has all labels that the stack sets on namespaces. `frameworks` are the kinds of work that Kueue
+    queues. If `has_checks` is True, queues wait for the cluster autoscaler.
     """
 
     ledger: Ledger
     stack: str
     created: tuple[Named, ...] = ()
-    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     refusals: Callable[[str, Manifest, bool, Mapping[str, str]], Sequence[Refusal]]
     taken_over: Callable[[Mapping[Named, Object]], Sequence[str]] = _nothing
     has_queues: bool = False

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from stacks.existing import findings, hosts, planned
 from stacks.existing.leftovers import KUEUES_DEFINITION
 from stacks.existing.lookup import Object, Reader, lookup
-from stacks.existing.planned import Identity, Planned, Release, listed
-from stacks.existing.removal import Removal, StackNamespace, contents, home
+from stacks.existing.planned import Identity, Planned, Release, listed, patcher
 from stacks.preview.events import Resource
+from tenancy import names
+from tenancy.workload import map_at
 
 
 @dataclass(frozen=True)
@@ -18,17 +19,15 @@ class Changes:
     planned: Sequence[Planned]
     releases: Sequence[Release]
     deleted: Sequence[Identity]
-    homes: Sequence[StackNamespace]
 
     @classmethod
     def of(cls, resources: Collection[Resource]) -> "Changes":
-        deleted = dict(planned.deleted(resources))
-        homes = [home(each.before) for identity, each in deleted.items() if identity.kind == "Namespace"]
-        return cls([*planned.planned(resources)], [*planned.releases(resources)], [*deleted], homes)
+        appearing, releases = [*planned.planned(resources)], [*planned.releases(resources)]
+        return cls(appearing, releases, [*planned.deleted(resources)])
 
     def __bool__(self) -> bool:
         """Returns True if the check needs to read the cluster."""
-        return bool(self.planned or self.releases or self.homes)
+        return bool(self.planned or self.releases)
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,32 @@ def check(changes: Changes, reader: Reader, own_records: Sequence[Object] = ()) 
     waits = any(each.identity.kind == "Job" for each in changes.planned)
     if waits and (why := hosts.why_none(reader.items("/api/v1/nodes"))):
         problems.append(why)
-    removal = Removal({each: contents(reader, each.name) for each in changes.homes})
+    homes = [each for each in changes.planned if each.identity.kind == "Namespace"]
+    for each in homes:
+        if each.identity in there and (used := _used(each, there[each.identity], reader)):
+            problems.append(f"{each.identity}: is in use by {used}; {findings.another_name(each)}")
+    missing = sorted(each.identity.name for each in homes if each.identity not in there)
     again = findings.reused_objects(changes.planned, there)
     notes = [f"uses again what this stack made earlier: {listed(again)}"] if again else []
-    return Verdict((*problems, *removal.problems()), (*notes, *removal.lines()))
+    if missing:
+        notes.append(f"creates the namespaces {listed(missing)}; no command of ours deletes a namespace")
+    return Verdict(tuple(problems), tuple(notes))
+
+
+def _used(home: Planned, found: Object, reader: Reader) -> str:
+    """Returns what people have in a namespace that the platform would take for itself."""
+    if not findings.is_the_platforms(home) or patcher(found) is not None:
+        return ""
+    path = f"/api/v1/namespaces/{home.identity.name}"
+    claims = reader.items(f"{path}/persistentvolumeclaims")
+    pods = reader.items(f"{path}/pods", fieldSelector="status.phase=Running")
+    return listed(
+        [
+            *(f"PersistentVolumeClaim {each['metadata']['name']}" for each in claims),
+            *(f"pod {each['metadata']['name']}" for each in pods if not _is_ours(each)),
+        ]
+    )
+
+
+def _is_ours(pod: Object) -> bool:
+    return map_at(pod["metadata"], "labels").get(names.LABEL_PART_OF) == names.PROJECT

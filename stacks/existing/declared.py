@@ -19,26 +19,19 @@ from tenancy.admission.namespaces import exemption
 
 def declared(settings: StackSettings, stack: str) -> list[Planned]:
     """Returns the objects that a first rollout of the stack would create or patch."""
-    made = [Planned(identity(each), _marked(each, stack)) for each in _created(settings)]
-    return [*made, *(Planned(identity(each), each, is_patch=True) for each in _patched(settings))]
+    made = [Planned(identity(each), _marked(each, stack, names.STACK)) for each in _created(settings)]
+    patched = (_marked(each, stack, names.FIELD_MANAGER) for each in _patched(settings))
+    return [*made, *(Planned(identity(each), each, is_patch=True) for each in patched)]
 
 
-def _marked(manifest: Mapping[str, Any], stack: str) -> dict[str, Any]:
+def _marked(manifest: Mapping[str, Any], stack: str, annotation: str) -> dict[str, Any]:
     metadata = manifest["metadata"]
-    mark = {names.STACK: f"{names.PROJECT}/{stack}"}
+    mark = {annotation: names.stack_mark(names.PROJECT, stack)}
     return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}
 
 
 def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
-    home = settings.cluster.system_namespace
-    yield system.namespace(home, "restricted")
-    if settings.exporter is not None or settings.memory_pools:
-        yield system.node_namespace(names.node_agent_namespace(home))
-    if settings.kueue is not None:
-        yield kueue.namespace(settings.kueue.namespace)
     for name, args in tenant_args(settings, settings.ledger()).items():
-        if args.spec.create_namespace:
-            yield tenant.namespace(name, args)
         if not args.observed:
             yield tenant.quota(name, args)
     yield from (priority_class(name, spec) for name, spec in settings.priorities.items() if spec.create)
@@ -50,8 +43,12 @@ def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
 
 
 def _patched(settings: StackSettings) -> Iterator[Mapping[str, Any]]:
-    for name, args in tenant_args(settings, settings.ledger()).items():
-        if not args.spec.create_namespace:
-            yield tenant.existing_namespace(name, args)
+    home = settings.cluster.system_namespace
+    yield system.namespace(home, "restricted")
+    if settings.exporter is not None or settings.memory_pools:
+        yield system.node_namespace(names.node_agent_namespace(home))
+    if settings.kueue is not None:
+        yield kueue.namespace(settings.kueue.namespace)
+    yield from (tenant.namespace(*each) for each in tenant_args(settings, settings.ledger()).items())
     yield from (existing_class(name, spec) for name, spec in settings.priorities.items() if not spec.create)
     yield from (exemption(name) for name in (settings.admission.exempt_namespaces if settings.admission else ()))

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from stacks.existing.planned import Identity, Planned, Release
+from stacks.existing.planned import Identity, Planned, Release, owner, patcher
 from stacks.problems import key
 from tenancy import names
 
 Object = Mapping[str, Any]
 
 _OF_A_CLASS = ("value", "preemptionPolicy")
+_GOING = "is being deleted; wait until it is gone, and run this again"
 _INSTALLED = "deployed"  # The status of a release that Helm has installed.
 # In the stack file, the operator names the objects of these kinds, as keys of these maps.
 _NAMED_BY = {
@@ -18,6 +19,7 @@ _NAMED_BY = {
     "ResourceFlavor": ("queues", "flavors"),
     "WorkloadPriorityClass": ("queues", "workload_priorities"),
 }
+# The namespaces of the platform, by the label of their component.
 _OF_A_NAMESPACE = {"system": ("cluster", "system_namespace"), "kueue": ("kueue", "namespace")}
 
 
@@ -69,22 +71,19 @@ def of_a_release(release: Release, secrets: Iterable[Object], definition: Object
 def _of_a_creation(planned: Planned, found: Object) -> str | None:
     """Returns the finding on an existing object. Returns None if the same stack created the object and may use it
     again."""
-    wanted, metadata = _stack(planned.manifest), found["metadata"]
-    owner = _stack(found)
-    if "deletionTimestamp" in metadata and owner is not None and owner == wanted:
-        return "is being deleted; wait until it is gone, and run this again"
-    if owner is not None and owner == wanted:
-        return None
+    wanted, metadata, there = owner(planned.manifest), found["metadata"], owner(found)
+    if there is not None and there == wanted:
+        return _GOING if "deletionTimestamp" in metadata else None
     if planned.identity.kind == "PriorityClass":
         return _of_a_class(planned, found)
-    if owner is not None:
-        return f"is of the stack {owner}; two stacks cannot have the same object"
+    if there is not None:
+        return f"is of the stack {there}; two stacks cannot have the same object"
     if (metadata.get("labels") or {}).get(names.LABEL_PART_OF) == names.PROJECT:
         return (
             "is of an earlier rollout, which is not in the state of this stack; restore that state, or hand the object "
             f"to this stack: kubectl annotate {_for_kubectl(planned.identity)} {names.STACK}={wanted}"
         )
-    return f"is there already; {_way_out(planned, found)}"
+    return f"is there already; {_way_out(planned.identity)}"
 
 
 def _of_a_class(planned: Planned, found: Object) -> str:
@@ -95,51 +94,45 @@ def _of_a_class(planned: Planned, found: Object) -> str:
     return f"is there already, with {different}; write that under {where} and create: false, or choose another name"
 
 
-def _way_out(planned: Planned, found: Object) -> str:
-    identity = planned.identity
-    component = (planned.manifest["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT)
-    if identity.kind == "Namespace" and component == "tenant":
-        level = (found["metadata"].get("labels") or {}).get(names.POD_SECURITY_ENFORCE)
-        own = planned.manifest["metadata"]["labels"]
-        declared = own.get(names.POD_SECURITY_ENFORCE, own.get(names.POD_SECURITY_WARN))
-        held = f", and pod_security: {level}, which is its label," if level not in (None, declared) else ""
-        return f"write create_namespace: false{held} under {key('tenants', identity.name)}; `destroy` then leaves it"
-    if identity.kind == "Namespace" and component in _OF_A_NAMESPACE:
-        return f"write another name under {key(*_OF_A_NAMESPACE[component])}, or delete it"
+def is_the_platforms(home: Planned) -> bool:
+    """Returns True for the namespace of the agents or of Kueue, which the platform wants for itself."""
+    return _component(home) in _OF_A_NAMESPACE
+
+
+def another_name(home: Planned) -> str:
+    return f"write another name under {key(*_OF_A_NAMESPACE[_component(home)])}"
+
+
+def _component(of: Planned) -> str:
+    return str((of.manifest["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT))
+
+
+def _way_out(identity: Identity) -> str:
     if identity.kind in _NAMED_BY:
         return f"choose another name under {key(*_NAMED_BY[identity.kind])}, or delete it"
     return f"delete it if nobody needs it: kubectl delete {_for_kubectl(identity)}"
 
 
 def _of_a_patch(planned: Planned, found: Object | None, going: set[Identity]) -> Iterator[str]:
-    identity, labels = planned.identity, planned.manifest["metadata"].get("labels") or {}
-    if identity in going:
-        yield f"was made by this stack, which would delete it; {_to_keep(identity)}"
-    elif identity.kind == "PriorityClass":
+    identity = planned.identity
+    if identity.kind == "PriorityClass":
         where = key("priorities", identity.name)
-        if found is None:
+        if identity in going:
+            yield f"was made by this stack, which would delete it; remove create: false under {where}"
+        elif found is None:
             yield f"is not there; remove create: false under {where}"
         elif different := _different(planned.manifest, found):
             yield f"is there with {different}; write that under {where}, or choose another name"
-    elif found is None and not labels.keys().isdisjoint((names.POD_SECURITY_ENFORCE, names.POD_SECURITY_WARN)):
-        yield f"is not there; remove create_namespace: false under {key('tenants', identity.name)}"
+    elif found is not None and "deletionTimestamp" in found["metadata"]:
+        yield _GOING
+    elif found is not None and patcher(found) not in (None, patcher(planned.manifest)):
+        yield f"is of the stack {patcher(found)}; two stacks cannot label the same namespace"
     elif found is not None:
-        yield from _of_labels(planned, found, labels)
+        yield from _of_labels(planned, found)
 
 
-def _to_keep(identity: Identity) -> str:
-    """Returns what the operator does with an object that the rollout patches and deletes."""
-    if identity.kind == "Namespace":
-        where = key("tenants", identity.name)
-        return (
-            f"write neither create_namespace: false nor delete: true under {where}, and run make up; from then on the "
-            "namespace stays, and create_namespace: false can be written"
-        )
-    return f"remove create: false under {key('priorities', identity.name)}"
-
-
-def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> Iterator[str]:
-    have = found["metadata"].get("labels") or {}
+def _of_labels(planned: Planned, found: Object) -> Iterator[str]:
+    labels, have = planned.manifest["metadata"].get("labels") or {}, found["metadata"].get("labels") or {}
     patched = ((planned.before or {}).get("metadata") or {}).get("labels") or {}
     for label, wanted in sorted(labels.items()):
         value = have.get(label, wanted)
@@ -147,7 +140,7 @@ def _of_labels(planned: Planned, found: Object, labels: Mapping[str, str]) -> It
             continue
         change = f"kubectl label namespace {planned.identity.name} --overwrite {label}={wanted}"
         level = f", or write pod_security: {value} under {key('tenants', planned.identity.name)}"
-        setting = level if label == names.POD_SECURITY_ENFORCE else ""
+        setting = level if label == names.POD_SECURITY_ENFORCE and not is_the_platforms(planned) else ""
         yield f"its label {label} is {value}, and would be {wanted}; change it: {change}{setting}"
 
 
@@ -155,10 +148,6 @@ def _different(wanted: Object, found: Object) -> str:
     defaults = {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}
     there = {field: found.get(field, defaults[field]) for field in _OF_A_CLASS}
     return " and ".join(f"{field} {value}" for field, value in there.items() if value != wanted.get(field))
-
-
-def _stack(manifest: Object) -> str | None:
-    return (manifest["metadata"].get("annotations") or {}).get(names.STACK)
 
 
 def _for_kubectl(identity: Identity) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from stacks.existing.lookup import Object, Reader, Writer, group_path, plurals
-from stacks.existing.planned import RELEASE_TYPE, Identity, identity, is_patch_type, listed
+from stacks.existing.planned import RELEASE_TYPE, Identity, identity, is_patch_type, listed, owner
 from stacks.retirement import retire
 from tenancy import names
 
@@ -86,14 +86,16 @@ class Leftovers:
     is_unrecorded: bool = False
 
     def __bool__(self) -> bool:
-        """Returns True if the state lacks something of the cluster, besides namespaces, which `destroy` leaves."""
-        is_more = any(each.kind != "Namespace" for each in self.unknown)
-        return is_more or bool(self.patched or (self.records and not self.release))
+        """Returns True if the state lacks something of the cluster."""
+        return bool(self.unknown or self.patched or (self.records and not self.release))
+
+    @property
+    def namespaces(self) -> Iterator[str]:
+        return (each.name for each in self.patched if each.kind == "Namespace")
 
     def orphans(self, declared: Collection[Identity]) -> list[Identity]:
-        """Returns the objects that nothing declares any more, in the order of their removal. No namespace is one."""
-        found = {each for each in self.unknown if each.unversioned not in declared and each.kind != "Namespace"}
-        return sorted(found, key=_place)
+        """Returns the objects that nothing declares any more, in the order of their removal."""
+        return sorted((each for each in self.unknown if each.unversioned not in declared), key=_place)
 
     def again(self, declared: Collection[Identity]) -> list[Identity]:
         """Returns the PriorityClasses to delete before the rollout, because the provider cannot apply them again."""
@@ -106,13 +108,6 @@ class Leftovers:
         gone += [f"the patch of {each}" for each in self.patched if each.unversioned not in declared]
         if gone:
             yield f"removes what a run that ended before its time has left: {listed(gone)}"
-        if homes := [each.name for each in self.unknown if self._is_a_home(each) and each.unversioned not in declared]:
-            yield f"leaves namespaces of such a run: {listed(homes)}; kubectl delete namespace {' '.join(homes)}"
-
-    def _is_a_home(self, of: Identity) -> bool:
-        """Returns True for a namespace that is no tenant's."""
-        labels = self.unknown[of]["metadata"]["labels"]
-        return of.kind == "Namespace" and labels.get(names.LABEL_COMPONENT) != "tenant"
 
 
 def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
@@ -131,7 +126,7 @@ def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
             ending.append(key)
         if _seen(resource.get("outputs") or {}, mark, is_patch) != _seen(there, mark, is_patch):
             stale.append(str(resource["urn"]))
-    homes = {found.name for found, each in ours.values() if found.kind == "Namespace" and _is_for_kueue(each)}
+    homes = {found.name for found, each in patched.values() if found.kind == "Namespace" and _is_for_kueue(each)}
     paths = [f"/api/v1/namespaces/{home}/secrets" for home in homes]
     secrets = [each for path in paths for each in reader.items(path, labelSelector=_OF_HELM)]
     records = sorted(filter(_is_own_record, secrets), key=_revision, reverse=True)
@@ -200,7 +195,7 @@ def _of_the_stack(reader: Reader, mark: str) -> tuple[_Found, _Found]:
             only = {} if kind in _PATCHED else {"labelSelector": _OURS}
             for each in reader.items(f"{group_path(api_version)}/{served[kind]}", **only):
                 found = identity({"apiVersion": api_version, "kind": kind, "metadata": each["metadata"]})
-                if (each["metadata"].get("annotations") or {}).get(names.STACK) == mark and _is_part(each):
+                if owner(each) == mark and _is_part(each):
                     ours[found.unversioned] = (found, each)
                 elif kind in _PATCHED and _applied(each, names.field_manager(mark)):
                     patched[found.unversioned] = (found, each)

@@ -75,5 +75,11 @@ def plurals(reader: Reader, api_version: str) -> dict[str, str]:
     return {each["kind"]: each["name"] for each in served.get("resources", ()) if "/" not in each["name"]}
 
 
+def namespaced(reader: Reader, api_version: str) -> dict[str, str]:
+    """Returns the plural name of each kind in an API group whose objects have a namespace and can be listed."""
+    served = (reader.find(group_path(api_version)) or {}).get("resources", ())
+    return {each["kind"]: each["name"] for each in served if each["namespaced"] and "list" in each["verbs"]}
+
+
 def group_path(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stacks.existing.lookup import Reader
-from stacks.existing.removal import NAMESPACE_TYPE
+
+_NAMESPACE_TYPE = "kubernetes:core/v1:NamespacePatch"
 
 
 def namespaces_by_uid(deployment: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the uid and the name of each namespace that the stack created.
+    """Returns the uid and the name of each namespace that the stack patches.
 
     `deployment` is the data that `pulumi stack export` prints.
     """
     resources = deployment["deployment"].get("resources") or []
-    created = [each.get("outputs") or {} for each in resources if each["type"] == NAMESPACE_TYPE]
+    created = [each.get("outputs") or {} for each in resources if each["type"] == _NAMESPACE_TYPE]
     found = [each["metadata"] for each in created if "metadata" in each]
     return {str(each["uid"]): str(each["name"]) for each in found if "uid" in each}
 

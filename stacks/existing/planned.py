@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stacks.preview.events import Op, Resource
+from tenancy import names
 
 _KUBERNETES = "kubernetes:"
 _PATCH, _KUEUE = "Patch", "kueue.x-k8s.io"
@@ -83,14 +84,14 @@ def releases(resources: Iterable[Resource]) -> Iterator[Release]:
                 yield after
 
 
-def deleted(resources: Iterable[Resource]) -> Iterator[tuple[Identity, Resource]]:
+def deleted(resources: Iterable[Resource]) -> Iterator[Identity]:
     """Yields the objects that disappear from the cluster for good. A replacement under another name is one of them."""
     for resource in resources:
         before, after = _identity(resource.before), _identity(resource.inputs)
-        if before is None or not resource.type.startswith(_KUBERNETES) or is_patch(resource) or resource.retained:
+        if before is None or not resource.type.startswith(_KUBERNETES) or is_patch(resource):
             continue
         if after is None or before.unversioned != after.unversioned:
-            yield before, resource
+            yield before
 
 
 def identity(manifest: Mapping[str, Any]) -> Identity:
@@ -98,6 +99,16 @@ def identity(manifest: Mapping[str, Any]) -> Identity:
     return Identity(
         str(manifest["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]), str(manifest["apiVersion"])
     )
+
+
+def owner(manifest: Mapping[str, Any]) -> str | None:
+    """Returns the mark of the stack that has created the object, or None if no stack has."""
+    return (manifest["metadata"].get("annotations") or {}).get(names.STACK)
+
+
+def patcher(manifest: Mapping[str, Any]) -> str | None:
+    """Returns the field manager of the stack that has patched the object, or None if no stack has."""
+    return (manifest["metadata"].get("annotations") or {}).get(names.FIELD_MANAGER)
 
 
 def is_patch(resource: Resource) -> bool:

@@ -1,69 +1,39 @@
-"""Lists the contents of the namespaces that a rollout or a removal deletes. Refuses a rollout or a removal that would
-delete volumes without the operator's explicit consent.
+"""Lists what a removal leaves: namespaces, and pods that ask for what no node will offer. Refuses a removal that could
+not end.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stacks.existing.lookup import Object, Reader
-from stacks.problems import key
+from stacks.existing.lookup import Object, Reader, group_path, namespaced
 from tenancy import names
 from tenancy.workload import map_at, maps_at
 
-NAMESPACE_TYPE = "kubernetes:core/v1:Namespace"
-_PATCH_TYPE, _CONFIG_MAP_TYPE = f"{NAMESPACE_TYPE}Patch", "kubernetes:core/v1:ConfigMap"
+_PATCH_TYPE, _CONFIG_MAP_TYPE = "kubernetes:core/v1:NamespacePatch", "kubernetes:core/v1:ConfigMap"
 _LOCAL_QUEUE = ":LocalQueue"
 _SHOWN = 5
-
-
-@dataclass(frozen=True)
-class StackNamespace:
-    """A namespace of the stack.
-
-    `is_explicit` is True if the stack file has `delete: true` for the tenant. If an earlier version of this project
-    wrote the state, `is_old` is True, and Pulumi does not protect the namespace from deletion.
-    """
-
-    name: str
-    is_explicit: bool
-    is_old: bool
-
-
-@dataclass(frozen=True)
-class Contents:
-    """The names of the PersistentVolumeClaims and of the running pods in a namespace."""
-
-    claims: Sequence[str] = ()
-    pods: Sequence[str] = ()
-
-    def __str__(self) -> str:
-        return f"{_counted('PersistentVolumeClaim', self.claims)}, {_counted('running pod', self.pods)}"
+# What Kubernetes itself puts into each namespace, or forgets after some time.
+_OF_EACH_NAMESPACE = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
+_PASSING = ("Event", "Lease")
 
 
 @dataclass(frozen=True)
 class Removal:
-    """The namespaces that a rollout or a removal deletes, with their contents.
+    """What the removal of a stack leaves.
 
-    `kept` has the namespaces that stay in the cluster. `patched` has the namespaces that other owners created. A
-    rollout removes the stack's labels from the `patched` namespaces. `waiting` has the Workloads (as namespace/name) of
-    the deleted queues. `asking` has the pods that request `resource`. After the removal, no node offers `resource`.
+    From the namespaces in `patched`, it removes the stack's labels. `waiting` has the Workloads (as namespace/name) of
+    the deleted queues. `asking` has the pods that request `resource`, which no node offers after the removal.
     """
 
-    gone: Mapping[StackNamespace, Contents]
-    kept: Sequence[str] = ()
     waiting: Sequence[str] = ()
     patched: Sequence[str] = ()
     asking: Sequence[str] = ()
     resource: str = ""
 
     def lines(self) -> Iterator[str]:
-        """Yields one message for each deleted namespace, and messages about the namespaces that stay in the cluster."""
-        for home, contents in self.gone.items():
-            yield f"deletes namespace {home.name} with {contents}"
-        if self.kept:
-            yield f"keeps namespaces {', '.join(self.kept)}"
+        """Yields messages about what stays in the cluster."""
         if self.patched:
             yield f"leaves namespaces {', '.join(self.patched)}, and removes its labels from them"
         if self.asking:
@@ -73,31 +43,12 @@ class Removal:
             )
 
     def problems(self) -> Iterator[str]:
-        """Yields the reasons to refuse the rollout or the removal."""
-        for home, contents in self.gone.items():
-            if contents.claims and home.is_old:
-                yield (
-                    f"namespace {home.name} has {_counted('PersistentVolumeClaim', contents.claims)}, and an earlier "
-                    "release wrote the state; run make up first, so that the namespaces of tenants stay"
-                )
-            elif contents.claims and not home.is_explicit:
-                yield (
-                    f"namespace {home.name} has {_counted('PersistentVolumeClaim', contents.claims)} of somebody "
-                    "else; move or delete them first"
-                )
+        """Yields the reasons to refuse the removal."""
         if self.waiting:
             yield (
                 f"Kueue's queues go, and {_counted('Workload', self.waiting)} would keep them from it; let their Jobs "
-                f"end, delete these Jobs, or write delete: true under {key('tenants')} and run make up"
+                "end, or delete these Jobs"
             )
-
-
-def home(manifest: Mapping[str, Any]) -> StackNamespace:
-    """Returns the namespace that a manifest in the state describes."""
-    metadata = manifest["metadata"]
-    is_marked = names.STACK in (metadata.get("annotations") or {})
-    is_a_tenants = (metadata.get("labels") or {}).get(names.LABEL_COMPONENT) == "tenant"
-    return StackNamespace(str(metadata["name"]), is_marked and is_a_tenants, not is_marked)
 
 
 def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
@@ -106,22 +57,37 @@ def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
     `deployment` is the data that `pulumi stack export` prints. The function raises the errors of the reader.
     """
     resources = deployment["deployment"].get("resources") or []
-    declared = [each for each in resources if each["type"] == NAMESPACE_TYPE and not each.get("delete")]
-    gone = [home(each["inputs"]) for each in declared if not each.get("retainOnDelete")]
-    kept = sorted(str(each["inputs"]["metadata"]["name"]) for each in declared if each.get("retainOnDelete"))
     queues = [each["inputs"] for each in resources if str(each["type"]).endswith(_LOCAL_QUEUE)]
-    patched = [each["inputs"]["metadata"] for each in resources if each["type"] == _PATCH_TYPE]
-    leaving = {each.name for each in gone}
     ledger = _ledger(resources)
     resource = _gpumem(ledger) if ledger else ""
     return Removal(
-        {each: contents(reader, each.name) for each in gone},
-        kept,
-        sorted(_waiting(reader, queues, leaving)),
-        patched=sorted(str(each["name"]) for each in patched),
-        asking=sorted(_asking(reader, resource, leaving)) if resource else (),
+        waiting=sorted(_waiting(reader, queues)),
+        patched=patched_namespaces(deployment),
+        asking=sorted(_asking(reader, resource)) if resource else (),
         resource=resource,
     )
+
+
+def patched_namespaces(deployment: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the namespaces in the state, sorted by name."""
+    resources = deployment["deployment"].get("resources") or []
+    return sorted({str(each["inputs"]["metadata"]["name"]) for each in resources if each["type"] == _PATCH_TYPE})
+
+
+def empty(reader: Reader, namespaces: Collection[str]) -> list[str]:
+    """Returns those of the namespaces that have no object but Kubernetes' own. Raises the errors of the reader."""
+    there = {_name(each) for each in reader.items("/api/v1/namespaces")}
+    found = [each for each in namespaces if each in there]
+    groups = (reader.find("/apis") or {}).get("groups") or ()
+    for api_version in ("v1", *(each["preferredVersion"]["groupVersion"] for each in groups)):
+        for kind, plural in namespaced(reader, api_version).items():
+            if not found:
+                return []
+            if kind not in _PASSING:
+                own = (each for each in _OF_EACH_NAMESPACE if each[0] == kind)
+                used = _homes(reader.items(f"{group_path(api_version)}/{plural}"), {name for _, name in own})
+                found = [each for each in found if each not in used]
+    return found
 
 
 def retiring_namespace(deployment: Mapping[str, Any]) -> str | None:
@@ -130,21 +96,17 @@ def retiring_namespace(deployment: Mapping[str, Any]) -> str | None:
     return str(ledger["metadata"]["namespace"]) if ledger and ledger["metadata"].get("finalizers") else None
 
 
-def contents(reader: Reader, namespace: str) -> Contents:
-    """Returns the PersistentVolumeClaims and the running pods in a namespace."""
-    path = f"/api/v1/namespaces/{namespace}"
-    claims = reader.items(f"{path}/persistentvolumeclaims")
-    pods = reader.items(f"{path}/pods", fieldSelector="status.phase=Running")
-    return Contents(sorted(map(_name, claims)), sorted(map(_name, pods)))
+def _homes(objects: Iterable[Object], but: Collection[str]) -> set[str]:
+    return {each["metadata"]["namespace"] for each in objects if _name(each) not in but}
 
 
-def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]], gone: set[str]) -> Iterator[str]:
+def _waiting(reader: Reader, queues: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     ours = {(each["metadata"]["namespace"], each["metadata"]["name"]): each["apiVersion"] for each in queues}
     for api_version in sorted(set(ours.values())):
         for workload in reader.items(f"/apis/{api_version}/workloads"):
             namespace = workload["metadata"]["namespace"]
             queue = (namespace, workload["spec"].get("queueName"))
-            if queue in ours and namespace not in gone and not _is_finished(workload):
+            if queue in ours and not _is_finished(workload):
                 yield f"{namespace}/{_name(workload)}"
 
 
@@ -157,11 +119,11 @@ def _gpumem(ledger: Mapping[str, Any]) -> str:
     return names.Names(str(json.loads(ledger["data"][names.LEDGER_KEY])["domain"])).gpumem
 
 
-def _asking(reader: Reader, resource: str, gone: set[str]) -> Iterator[str]:
-    """Yields the running pods that request the resource, in namespaces that stay."""
+def _asking(reader: Reader, resource: str) -> Iterator[str]:
+    """Yields the running pods that request the resource."""
     for pod in reader.items("/api/v1/pods", fieldSelector="status.phase=Running"):
         limits = [map_at(each, "resources", "limits") for each in maps_at(pod["spec"], "containers")]
-        if pod["metadata"]["namespace"] not in gone and any(resource in each for each in limits):
+        if any(resource in each for each in limits):
             yield f"{pod['metadata']['namespace']}/{_name(pod)}"
 
 
@@ -175,7 +137,5 @@ def _name(found: Object) -> str:
 
 
 def _counted(noun: str, found: Sequence[str]) -> str:
-    if not found:
-        return f"no {noun}s"
     shown = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
     return f"{len(found)} {noun}{'s' if len(found) > 1 else ''} ({shown})"

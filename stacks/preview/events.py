@@ -43,8 +43,7 @@ class Resource:
     """A resource of the preview.
 
     `parent` is a URN, or "" for the stack itself. `properties` are the changed properties. `inputs` are the inputs that
-    the program declares, and `before` are the inputs in Pulumi's state. A resource that is `retained` stays in the
-    cluster when Pulumi deletes it.
+    the program declares, and `before` are the inputs in Pulumi's state.
     """
 
     urn: str
@@ -53,7 +52,6 @@ class Resource:
     properties: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
-    retained: bool = False
 
     @property
     def type(self) -> str:
@@ -161,7 +159,6 @@ class Events:
                 properties=_properties(step),
                 inputs=new.get("inputs") or {},
                 before=old.get("inputs") or {},
-                retained=bool(old.get("retainOnDelete")),
             )
 
     def _diagnose(self, event: Mapping[str, Any]) -> None:

@@ -17,10 +17,11 @@ CONFIG = """
 cluster: {resource_domain: example.com, agent_image: "docker.io/library/python:3.13.9-slim-bookworm"}
 pools:
   gpu: {node_selector: {gpu: present}, nodes: 1, device_count: 1, memory_mib: 24564, reserve_mib: 1524}
-tenants: {immich: {}, scratch: {delete: true}}
+tenants: {immich: {}, scratch: {}}
 priorities: {gpu-workload: {value: 1000000}}
 """
 IMMICH, PHOTOS = f"{NAMESPACES}/immich", f"{NAMESPACES}/immich/configmaps/photos"
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 SYSTEM = f"{NAMESPACES}/gpu-tenancy-system"
 LEDGER = f"{SYSTEM}/configmaps/{names.LEDGER}"
 
@@ -37,8 +38,7 @@ def put_there(lab: Lab, value: int) -> None:
     lab.cluster.api.create(CLASSES, {"metadata": {"name": "gpu-workload"}, "value": value, "description": "mine"})
 
 
-def name_them(config: dict[str, Any]) -> None:
-    config["tenants"]["immich"]["create_namespace"] = False
+def name_it(config: dict[str, Any]) -> None:
     config["priorities"]["gpu-workload"]["create"] = False
 
 
@@ -48,18 +48,17 @@ def test_existing_objects_are_refused_or_used_by_name_and_stay_unchanged(lab: La
     lab.write()
     refused = lab.run("up")
     assert refused.code == 1
-    assert "\n  Namespace immich: is there already; write create_namespace: false under" in refused.text
+    assert "\nlab creates the namespaces gpu-tenancy-system, scratch; no command of ours deletes a" in refused.text
     assert "\n  PriorityClass gpu-workload: is there already, with value 7; write that under" in refused.text
     assert lab.versions() == before
 
-    lab.write(lambda config: (name_them(config), config["priorities"]["gpu-workload"].update(value=7)))
+    lab.write(lambda config: (name_it(config), config["priorities"]["gpu-workload"].update(value=7)))
     said = lab.succeed("up")
     assert said.index("\nstack lab on a cluster of Kubernetes ") < said.index("\nApply lab: ")
     assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == "baseline"
-    said = lab.succeed("destroy")
-    assert "\nlab deletes namespace scratch with no PersistentVolumeClaims, no running pods\n" in said
-    assert lab.cluster.api.get(f"{NAMESPACES}/scratch") is None
-    assert lab.cluster.api.get(SYSTEM) is None
+    said = lab.destroy()
+    assert "\nlab leaves namespaces gpu-tenancy-system, immich, scratch, and removes its labels from them\n" in said
+    assert "are empty now; if nobody needs them: kubectl delete namespace gpu-tenancy-system scratch\n" in said
     assert [lab.found(path)["metadata"]["uid"] for path in (IMMICH, PHOTOS)] == uids
     assert lab.found(IMMICH)["metadata"]["labels"] == {"owner": "me", names.LABEL_NAMESPACE: "immich"}
     assert lab.found(f"{CLASSES}/gpu-workload")["description"] == "mine"
@@ -69,31 +68,28 @@ def test_existing_objects_are_refused_or_used_by_name_and_stay_unchanged(lab: La
     eventually(lambda: lab.cluster.api.get(IMMICH) is None, "the namespace is gone")
 
 
-def test_a_namespace_that_stayed_is_used_again(lab: Lab) -> None:
+def test_a_namespace_that_stayed_is_used_again_and_what_people_put_there_stays(lab: Lab) -> None:
     lab.write()
     lab.succeed("up")
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    for home in ("immich", "scratch", "gpu-tenancy-system"):
-        path = f"{NAMESPACES}/{home}/persistentvolumeclaims"
-        lab.cluster.api.create(path, {"metadata": {"name": "data"}, "spec": claim})
-    uid = lab.found(IMMICH)["metadata"]["uid"]
+    homes = ("immich", "scratch", "gpu-tenancy-system")
+    claims = [f"{NAMESPACES}/{home}/persistentvolumeclaims" for home in homes]
+    for path in claims:
+        lab.cluster.api.create(path, {"metadata": {"name": "data"}, "spec": CLAIM})
+    uids = [lab.found(f"{path}/data")["metadata"]["uid"] for path in claims]
 
-    refused = lab.run("destroy")
+    assert "are empty now" not in lab.succeed("destroy")
+    lab.write()
+    refused = lab.run("up")
     assert refused.code == 1
-    assert "\nlab deletes namespace scratch with 1 PersistentVolumeClaim (data), no running pods\n" in refused.text
-    assert "\nlab keeps namespaces immich\n" in refused.text
-    assert "namespace gpu-tenancy-system has 1 PersistentVolumeClaim (data) of somebody else" in refused.text
-    remove_claim(lab, f"{SYSTEM}/persistentvolumeclaims/data")
-    lab.succeed("destroy")
-    assert lab.cluster.api.get(f"{NAMESPACES}/scratch") is None
-    assert lab.found(f"{IMMICH}/persistentvolumeclaims/data")["metadata"]
-
+    assert "Namespace gpu-tenancy-system: is in use by PersistentVolumeClaim data; write another name" in refused.text
+    remove_claim(lab, f"{claims.pop()}/data")
     lab.write(lambda config: config["tenants"]["immich"].update(pod_security="restricted"))
     lab.succeed("up")
     assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == "restricted"
     lab.write(lambda config: config["tenants"].pop("immich"))
     lab.succeed("up")
-    assert lab.found(IMMICH)["metadata"]["uid"] == uid
+    assert names.POD_SECURITY_ENFORCE not in lab.found(IMMICH)["metadata"]["labels"]
+    assert [lab.found(f"{path}/data")["metadata"]["uid"] for path in claims] == uids[:2]
 
 
 def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object(lab: Lab) -> None:
@@ -103,8 +99,11 @@ def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object(lab: L
     before = [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER, IMMICH)]
     refused = lab.run("up", stack="other")
     assert refused.code == 1
-    for line in ("Namespace immich", "ConfigMap gpu-tenancy-system/gpu-tenancy-ledger"):
-        assert f"\n  {line}: is of the stack gpu-tenancy/lab; two stacks cannot have the same object" in refused.text
+    for line in (
+        "Namespace immich: is of the stack gpu-tenancy/lab; two stacks cannot label the same namespace",
+        "ConfigMap gpu-tenancy-system/gpu-tenancy-ledger: is of the stack gpu-tenancy/lab; two stacks cannot have the",
+    ):
+        assert f"\n  {line}" in refused.text
     alone = ("up", "--yes", "--skip-preview", "--stack", "other")
     assert lab.space.pulumi(*alone, cwd=lab.space.project, **lab.kubeconfig).code != 0
     assert [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER, IMMICH)] == before

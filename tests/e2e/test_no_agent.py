@@ -41,7 +41,7 @@ CONFIG = yaml.safe_dump(
     {
         "cluster": raw()["cluster"],
         "pools": {"t4": raw()["pools"]["t4"]},
-        "tenants": {"immich": {"delete": True}},
+        "tenants": {"immich": {}},
         "reconcile": {},
     }
 )

@@ -89,8 +89,7 @@ def _resources(graph: engine.Graph) -> Iterator[Mapping[str, Any]]:
         parent = graph.parent(resource)
         shown = {"name": resource.name, "type": resource.type, "parent": parent.name if parent else "(stack)"}
         if resource.custom:
-            retained = {"retain": True} if resource.request.retainOnDelete else {}
-            yield {**shown, **retained, "inputs": resource.inputs}
+            yield {**shown, "inputs": resource.inputs}
         else:
             yield shown
 

@@ -30,15 +30,23 @@ class Objects:
 
     def find(self, path: str) -> Object | None:
         self.asked.append(path)
+        if path == "/apis":
+            served = (group for group in PLURALS if "/" in group)
+            return {"groups": [{"preferredVersion": {"groupVersion": group}} for group in served]}
         group = PLURALS.get(path.removeprefix("/apis/").removeprefix("/api/"))
         if group is not None:
-            return {"resources": [{"kind": kind, "name": plural} for kind, plural in group.items()]}
+            return {"resources": [_served(kind, plural) for kind, plural in group.items()]}
         collection, _, name = path.rpartition("/")
         return next((each for each in self.lists.get(collection, ()) if each["metadata"]["name"] == name), None)
 
     def items(self, path: str, **parameters: str) -> Iterator[Object]:
         self.asked.append(path)
         yield from self.lists.get(path, ())
+
+
+def _served(kind: str, plural: str) -> Object:
+    has_namespace = kind not in ("Namespace", "ClusterRole", "PriorityClass")
+    return {"kind": kind, "name": plural, "namespaced": has_namespace, "verbs": ["list"]}
 
 
 def namespace(name: str, **metadata: Any) -> Object:

@@ -8,6 +8,7 @@ from agents.kube.nodes import NODES
 from agents.kube.pods import PODS
 from agents.kube.slices import SLICES
 from gpumem import survey
+from tenancy import names
 from tests.support.kubectl import FakeApi
 
 Object = dict[str, Any]
@@ -35,7 +36,7 @@ class Cluster:
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kinds: dict[str, list[str]] = field(default_factory=dict)
     version: str = VERSION
-    stacks: dict[str, str] = field(default_factory=dict)  # Maps each namespace to the stack that created it.
+    stacks: dict[str, str] = field(default_factory=dict)  # Maps each namespace to the stack that labels it.
     patched: dict[str, str] = field(default_factory=dict)  # Maps each namespace to a label from a rollout.
 
     def api(self) -> FakeApi:
@@ -67,7 +68,7 @@ class Cluster:
         )
 
     def _namespace(self, name: str, labels: Mapping[str, str]) -> Object:
-        annotations = {"gpu-tenancy/stack": self.stacks[name]} if name in self.stacks else {}
+        annotations = {names.FIELD_MANAGER: self.stacks[name]} if name in self.stacks else {}
         fields = {f"f:{self.patched[name]}": {}} if name in self.patched else {}
         manager = {"manager": "gpu-tenancy/mine", "fieldsV1": {"f:metadata": {"f:labels": fields}}}
         others = {"manager": "kubectl-label", "fieldsV1": {"f:metadata": {"f:labels": {"f:theirs": {}}}}}

@@ -46,7 +46,7 @@ def cluster(server: ApiServer) -> ApiServer:
     put_into_force(
         server,
         drop("scheduler"),
-        put("tenants found", {"create_namespace": False}),
+        put("tenants found", {}),
         put("tenants strict", {"pod_security": "restricted"}),
         put("residents llama-swap replicas", 2),
         put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500}),

@@ -5,7 +5,6 @@ from typing import Any
 from tenancy import names
 from tests.support.e2e import audit
 from tests.support.e2e.agents import rollout_jobs, start, without_runs
-from tests.support.e2e.remains import SOMEBODYS
 from tests.support.e2e.rollout import (
     GPU_COUNT,
     GPUMEM,
@@ -23,6 +22,7 @@ from tests.support.waiting import eventually
 
 T4_NODE = "/api/v1/nodes/k8s-node1"
 TIER_2 = "/apis/scheduling.k8s.io/v1/priorityclasses/tier-2-gpu"
+SOMEBODYS = "somebodys"
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 PLAIN = {
     "apiVersion": "v1",

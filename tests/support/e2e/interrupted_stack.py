@@ -1,14 +1,13 @@
 """Kills runs of `up` and `destroy` at random times."""
 
 import random
-import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from stacks import platform, settings
 from tests.support.e2e.interrupting import kill_at
-from tests.support.e2e.lab import NAMESPACES, Lab
+from tests.support.e2e.lab import Lab
 from tests.support.engine import build
 
 # A command is killed after a random fraction of its work, between _EARLIEST and _LATEST.
@@ -41,14 +40,8 @@ class InterruptedStack:
         kills = [self.kill("up") for _ in range(self.moments.randint(1, 3))]
         if self.moments.random() < 1 / 2:
             kills.append(self.kill("destroy"))
-        self.destroy()
+        self.lab.destroy()
         return kills
-
-    def destroy(self) -> None:
-        """Removes the stack, and the namespaces that `destroy` names because a killed `up` had made them."""
-        said = re.search(r"kubectl delete namespace (.+)", self.lab.succeed("destroy"))
-        for name in said[1].split() if said else ():
-            self.lab.cluster.api.request("DELETE", f"{NAMESPACES}/{name}")
 
     def _wanted(self) -> int:
         declared = settings.load_file(self.lab.stack_file())

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ def enlarge(config: dict[str, Any], tenants: int, mib: int) -> None:
     config["pools"]["t4"]["floor_mib"] = _FLOOR_MIB
     for number in range(tenants):
         name = f"t{number}"  # Short names, because 1,000 tenants must fit into a stack file.
-        config["tenants"][name] = {"delete": True}
+        config["tenants"][name] = {}
         config["residents"][f"{name}-seat"] = {"tenant": name, "pool": "t4", "gpumem_mib": mib, "replicas": 1}
 
 
@@ -73,18 +73,14 @@ class KilledRollouts:
         return f"up took {seconds:.0f} s and {cpu_seconds:.0f} s of CPU"
 
 
-def expect_one_state(rollout: Rollout, left: Collection[str] = ()) -> None:
-    """The state, the program and the cluster have the same objects, and each object has one field manager of ours.
-
-    `left` are namespaces of tenants that are in the program no more.
-    """
+def expect_one_state(rollout: Rollout) -> None:
+    """The state, the program and the cluster have the same objects, and each object has one field manager of ours."""
     rollout.expect_no_changes()
     drift = rollout.drift()
     assert drift.code == 0, drift.text
     assert changes(drift).keys() <= {"unchanged"}
     resources = json.loads(rollout.export().read_text())["deployment"]["resources"]
-    in_state = {("Namespace", name) for name in left}
-    in_state |= {(each["inputs"]["kind"], each["id"]) for each in resources if _is_object(each)}
+    in_state = {(each["inputs"]["kind"], each["id"]) for each in resources if _is_object(each)}
     in_cluster, managers = set(), {}
     for each in _in_cluster(rollout):
         metadata = each["metadata"]

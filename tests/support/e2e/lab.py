@@ -1,5 +1,6 @@
 """Runs an operator's commands on a stack, and reads the objects of its cluster."""
 
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -53,6 +54,14 @@ class Lab:
         outcome = self.run(name)
         assert outcome.code == 0, outcome.text
         return outcome.text
+
+    def destroy(self) -> str:
+        """Removes the stack, and the namespaces that `destroy` names because they are empty then."""
+        said = self.succeed("destroy")
+        named = re.search(r"if nobody needs them: kubectl delete namespace (.+)", said)
+        for name in named[1].split() if named else ():
+            self.cluster.api.request("DELETE", f"{NAMESPACES}/{name}")
+        return said
 
     def gpumem(self, *arguments: str) -> Outcome:
         return self._timed(sys.executable, "-m", "gpumem", *arguments)

@@ -1,8 +1,7 @@
-"""Lists the objects that `destroy` must delete, and the namespaces that it must keep."""
+"""Lists the objects that `destroy` must delete, and the namespaces from which it must take its labels."""
 
 from tenancy import names
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Object, Rollout
-from tests.support.prod import raw
 
 _OF_NO_NAMESPACE = {
     "admissionregistration.k8s.io/v1": (
@@ -18,13 +17,10 @@ _OF_NO_NAMESPACE = {
     "rbac.authorization.k8s.io/v1": ("clusterroles", "clusterrolebindings"),
     "scheduling.k8s.io/v1": ("priorityclasses",),
 }
-# A namespace that a test creates and deletes itself.
-SOMEBODYS = "somebodys"
 # Objects that belong to the local cluster or exist in every cluster.
 _CLUSTERS_OWN = {
     "mutatingadmissionpolicies gpu-tenancy-real-pods",
     "mutatingadmissionpolicybindings gpu-tenancy-real-pods",
-    *(f"namespace {name}" for name in ("default", "kube-node-lease", "kube-public", "kube-system", SOMEBODYS)),
 }
 
 
@@ -35,20 +31,10 @@ _OF_TENANTS = {
 }
 
 
-def kept(rollout: Rollout) -> set[str]:
-    found = rollout.items("/api/v1/namespaces")
-    return {each["metadata"]["name"] for each in found if _is_a_tenants(each)}
-
-
-def _is_a_tenants(namespace: Object) -> bool:
+def _is_labelled(namespace: Object) -> bool:
     metadata = namespace["metadata"]
-    is_ours = names.STACK in metadata.get("annotations", {})
-    return is_ours and metadata["labels"].get(names.LABEL_COMPONENT) == "tenant"
-
-
-def _may_stay(namespace: Object) -> bool:
-    is_exempt = namespace["metadata"]["name"] in raw()["admission"]["exempt_namespaces"]
-    return _is_a_tenants(namespace) or (is_exempt and names.EXEMPT not in namespace["metadata"]["labels"])
+    ours = {names.EXEMPT, names.LABEL_PART_OF, names.POD_SECURITY_ENFORCE} & metadata["labels"].keys()
+    return bool(ours) or names.FIELD_MANAGER in metadata.get("annotations", {})
 
 
 def left_behind(rollout: Rollout) -> set[str]:
@@ -60,7 +46,7 @@ def left_behind(rollout: Rollout) -> set[str]:
         if any(word in (name := item["metadata"]["name"]) for word in ("gpu", "kueue", "homelab"))
     }
     everywhere = rollout.items("/api/v1/namespaces")
-    namespaces = {f"namespace {item['metadata']['name']}" for item in everywhere if not _may_stay(item)}
+    namespaces = {f"namespace {item['metadata']['name']}" for item in everywhere if _is_labelled(item)}
     within = {
         f"{kind} {item['metadata']['namespace']}/{item['metadata']['name']}"
         for group, kinds in _OF_TENANTS.items()
@@ -73,4 +59,4 @@ def left_behind(rollout: Rollout) -> set[str]:
         for node in rollout.items("/api/v1/nodes")
         for key in {GPUMEM, GPU_COUNT} & set(node["status"]["capacity"])
     }
-    return objects - _CLUSTERS_OWN | namespaces - _CLUSTERS_OWN | within | keys
+    return objects - _CLUSTERS_OWN | namespaces | within | keys

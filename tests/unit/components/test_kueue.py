@@ -18,4 +18,4 @@ def test_only_a_registrys_chart_has_a_version(chart: Chart, version: str | None)
     release = graph.one("Release")
     assert (release.inputs["chart"], release.inputs.get("version")) == (chart.address, version)
     assert not release.inputs.get("skipAwait")  # Kueue is ready as soon as its webhooks respond
-    assert graph.depends_on(release, graph.one("Namespace"))
+    assert graph.depends_on(release, graph.one("NamespacePatch"))

@@ -29,36 +29,27 @@ def tenant(
     return declared(Tenant, "immich", args)
 
 
-def test_its_namespace_stays_when_the_tenant_goes_unless_the_stack_says_that_it_goes() -> None:
-    assert tenant().one("Namespace").request.retainOnDelete
-    assert not tenant(delete=True).one("Namespace").request.retainOnDelete
-
-
-def test_nothing_else_of_a_tenant_stays() -> None:
-    graph = tenant(groups={"ml": Role.EDIT})
-    assert [each.name for each in graph.resources if each.request.retainOnDelete] == ["immich-namespace"]
-
-
-def test_a_namespace_that_is_there_already_gets_the_labels_of_a_tenant_and_no_more() -> None:
-    graph = tenant(create_namespace=False, groups={"dev": Role.EDIT})
+def test_a_namespace_gets_the_labels_of_a_tenant_and_is_never_owned() -> None:
+    graph = tenant(groups={"dev": Role.EDIT})
     patch = graph.one("NamespacePatch")
     labels = {POD_SECURITY_ENFORCE: "baseline"}
     assert patch.inputs["metadata"] == {"name": "immich", "labels": labels, "annotations": PATCHED}
-    assert graph.depends_on(graph.one("ResourceQuota"), patch)
     assert not graph.all("Namespace")
+    (alias,) = patch.request.aliases
+    assert alias.spec.type == "kubernetes:core/v1:Namespace"
 
 
 def test_a_kueue_of_others_finds_the_namespace_by_its_labels_and_changes_none_of_ours() -> None:
     others = {"kueue-managed": "true", POD_SECURITY_ENFORCE: "privileged"}
-    labels = tenant(has_queue=True, queue_labels=others).one("Namespace").inputs["metadata"]["labels"]
+    labels = tenant(has_queue=True, queue_labels=others).one("NamespacePatch").inputs["metadata"]["labels"]
     assert (labels["kueue-managed"], labels[POD_SECURITY_ENFORCE]) == ("true", "baseline")
-    assert "kueue-managed" not in tenant(queue_labels=others).one("Namespace").inputs["metadata"]["labels"]
+    assert "kueue-managed" not in tenant(queue_labels=others).one("NamespacePatch").inputs["metadata"]["labels"]
 
 
 def test_everything_of_a_tenant_waits_for_its_namespace() -> None:
     graph = tenant(groups={"ml": Role.EDIT})
     for kind in ("ResourceQuota", "RoleBinding"):
-        assert graph.depends_on(graph.one(kind), graph.one("Namespace"))
+        assert graph.depends_on(graph.one(kind), graph.one("NamespacePatch"))
 
 
 def test_no_limit_range_gives_every_container_a_whole_device() -> None:

@@ -14,10 +14,8 @@ def test_prod_breaks_no_rule() -> None:
     assert judge(program) == []
 
 
-def test_prod_on_a_cluster_with_its_namespaces_and_classes_breaks_no_rule() -> None:
+def test_prod_on_a_cluster_with_its_classes_breaks_no_rule() -> None:
     config = raw()
-    for tenant in config["tenants"].values():
-        tenant["create_namespace"] = False
     for priority in config["priorities"].values():
         priority["create"] = False
     assert judge(declared(config)) == []

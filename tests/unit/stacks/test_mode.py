@@ -53,7 +53,7 @@ def test_no_policy_changes_a_pod_and_none_judges_what_such_a_change_would_have_m
 def test_no_tenant_has_a_quota_and_no_namespace_enforces_its_level(observing: Graph) -> None:
     tenants = raw()["tenants"]
     assert not [q for q in observing.all("ResourceQuota") if q.inputs["metadata"]["namespace"] in tenants]
-    labels = observing.one("Namespace", "immich-namespace").inputs["metadata"]["labels"]
+    labels = observing.one("NamespacePatch", "immich-namespace").inputs["metadata"]["labels"]
     found = {key: labels.get(key) for key in (names.POD_SECURITY_ENFORCE, names.POD_SECURITY_WARN)}
     assert found == {names.POD_SECURITY_ENFORCE: None, names.POD_SECURITY_WARN: "baseline"}
     assert labels[names.POD_SECURITY_AUDIT] == "baseline"

@@ -92,30 +92,30 @@ def test_queues_wait_for_kueues_webhooks_and_local_queues_for_their_namespaces(p
         for queue in prod.all(kind):
             assert prod.depends_on(queue, release)
     door = prod.one("LocalQueue", "local-queues-team-a-gpu")
-    assert prod.depends_on(door, prod.one("Namespace", "team-a-namespace"))
+    assert prod.depends_on(door, prod.one("NamespacePatch", "team-a-namespace"))
 
 
 def test_a_queue_tenants_jobs_go_before_the_queue_whose_quota_they_hold(prod: Graph) -> None:
     """Kueue keeps a deleted ClusterQueue while a Workload holds its quota."""
     queue = prod.one("ClusterQueue", "queues-cluster-gpu-cq")
-    assert prod.depends_on(prod.one("Namespace", "team-a-namespace"), queue)
-    assert not prod.depends_on(prod.one("Namespace", "frigate-namespace"), queue)
+    assert prod.depends_on(prod.one("NamespacePatch", "team-a-namespace"), queue)
+    assert not prod.depends_on(prod.one("NamespacePatch", "frigate-namespace"), queue)
 
 
 def test_pods_are_judged_by_their_namespaces_level_once_that_is_labelled(prod: Graph) -> None:
     policy = prod.one("ValidatingAdmissionPolicy", "admission-gpu-tenancy-pod-security-baseline")
-    assert prod.depends_on(policy, prod.one("Namespace", "immich-namespace"))
-    assert not prod.depends_on(policy, prod.one("Namespace", "team-a-namespace"))
+    assert prod.depends_on(policy, prod.one("NamespacePatch", "immich-namespace"))
+    assert not prod.depends_on(policy, prod.one("NamespacePatch", "team-a-namespace"))
 
 
 def test_agents_wait_for_their_namespace_and_the_gate_for_its_tenants(prod: Graph) -> None:
-    home = prod.one("Namespace", "system-namespace")
+    home = prod.one("NamespacePatch", "system-namespace")
     for kind in ("CronJob", "DaemonSet"):
         for workload in prod.all(kind):
             assert prod.depends_on(workload, home)
     gate = prod.one("CronJob", "gate-cron-job")
-    assert prod.depends_on(gate, prod.one("Namespace", "tts-namespace"))
-    assert not prod.depends_on(gate, prod.one("Namespace", "frigate-namespace"))
+    assert prod.depends_on(gate, prod.one("NamespacePatch", "tts-namespace"))
+    assert not prod.depends_on(gate, prod.one("NamespacePatch", "frigate-namespace"))
 
 
 def test_every_pod_of_the_agents_is_selected_by_one_policy_that_says_who_reaches_it(prod: Graph) -> None:

@@ -58,7 +58,7 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("tenants immich", None, "has no value; write one, or remove the key"),
     ("queues flavors gpu-any tolerations", {"key": "nvidia.com/gpu"}, "must be a list (got a map)"),
     ("pools t4 node_selector nvidia.com/gpu.present", True, "must be a string; quote it (got true)"),
-    ("tenants immich create_namespace", "no", "must be true or false (got 'no')"),
+    ("watchdog armed", "no", "must be true or false (got 'no')"),
     ("pools t4 sharing", "mig", "must be one of 'memory' or 'whole' (got 'mig')"),
     # Missing keys.
     ("cluster", ABSENT, "is missing; add it"),

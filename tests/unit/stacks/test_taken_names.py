@@ -28,7 +28,7 @@ TAKEN: list[tuple[str, object, str]] = [
     ("tenants gpu-tenancy-system-nodes", {}, ": this namespace is the agents'; give"),
     ("tenants kueue-system", {}, ": this namespace is Kueue's; give the tenant one of its own"),
     ("tenants default", {}, ": this namespace is Kubernetes' own; give the tenant one of its own"),
-    ("tenants kube-node-lease", {"create_namespace": False}, ": this namespace is Kubernetes' own; give"),
+    ("tenants kube-node-lease", {}, ": this namespace is Kubernetes' own; give"),
     (EXEMPT, ["a", "default"], ".1: is where whatever names no namespace ends, and would be exempt with it; remove it"),
     (EXEMPT, ["a", "kube-public"], ".1: is Kubernetes' own; remove it, and give what needs the exemption"),
     (EXEMPT, ["gpu-tenancy-system-nodes"], ".0: is the agents'; remove it"),

@@ -21,6 +21,6 @@ def test_each_namespace_has_its_own_code() -> None:
 def test_what_is_in_a_namespace_comes_after_it() -> None:
     graph = system(node_agents=True)
     for prefix in ("system", "system-node"):
-        namespace = graph.one("Namespace", f"{prefix}-namespace")
+        namespace = graph.one("NamespacePatch", f"{prefix}-namespace")
         assert graph.depends_on(graph.one("ConfigMap", f"{prefix}-code"), namespace)
         assert graph.depends_on(graph.one("NetworkPolicy", f"{prefix}-default-deny"), namespace)

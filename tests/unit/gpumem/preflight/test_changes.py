@@ -40,14 +40,7 @@ def test_a_stack_that_init_proposes_takes_nothing_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "change", "line"),
     [
-        (
-            "frigate:\n      create_namespace: false",
-            "frigate:\n      create_namespace: true",
-            None,
-            "Namespace frigate: is there already; write create_namespace: false",
-        ),
         ("", "", lambda c: c.namespaces.update(frigate={LEVEL: "privileged"}), f"its label {LEVEL} is privileged"),
-        ("", "", lambda c: c.namespaces.update({"gpu-tenancy-system": {}}), "Namespace gpu-tenancy-system: is there"),
         ("create: false", "create: true", None, "PriorityClass gpu-workload: is there already, with the same value"),
         ("value: 1200000", "value: 7", None, "PriorityClass gpu-workload: is there with value 1200000"),
         ("", "", lambda c: c.priorities.clear(), "PriorityClass gpu-workload: is not there"),

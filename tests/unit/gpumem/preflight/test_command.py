@@ -53,7 +53,7 @@ def test_a_stack_file_is_compared_with_its_own_keys(
     monkeypatch.chdir(ROOT)
     assert typed("--stack prod", budgeted()) == 1
     shown = capsys.readouterr().out
-    assert "Namespace immich: is there already" in shown
+    assert "PriorityClass gpu-workload: is there already" in shown
     assert "the watchdog enforces" in shown
 
 

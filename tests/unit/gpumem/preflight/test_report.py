@@ -282,7 +282,9 @@ def test_armed_agents_are_named_with_what_they_would_do() -> None:
 
 def test_labels_and_new_objects_are_listed_and_are_not_in_the_way() -> None:
     made = (Named("Namespace", "", "new"), Named("Namespace", "", "web"), Named("ResourceQuota", "web", "gpumem-seats"))
-    report = found(budgeted(), declared(created=made, labels={"immich": {"level": "baseline"}, "new": {"a": "b"}}))
+    report = found(
+        budgeted(), declared(created=made, namespace_labels={"immich": {"level": "baseline"}, "new": {"a": "b"}})
+    )
     assert report.labels == ("Namespace immich: level=baseline",)
     assert report.creates == ("Namespace new", "ResourceQuota web/gpumem-seats")
     assert report.clear
@@ -298,7 +300,7 @@ def test_a_pod_that_cannot_be_read_is_named_and_the_others_are_judged() -> None:
 def test_the_text_has_each_part_and_no_character_that_a_terminal_obeys() -> None:
     mount = {"volumes": [{"name": "v", "hostPath": {"path": "/dev/\x1b[2J"}}]}
     cluster = record_0000(*of_deployment("evil", "immich", **mount))
-    changes: Any = {"created": (Named("Namespace", "", "new"),), "labels": {"immich": {"level": "baseline"}}}
+    changes: Any = {"created": (Named("Namespace", "", "new"),), "namespace_labels": {"immich": {"level": "baseline"}}}
     text = preflight_text(found(cluster, declared(has_alerts=True, is_watchdog_armed=True, **changes)), Paper())
     assert "\x1b" not in text
     for title in ("would deny", "missing:", "without a budget:", "would evict:", "would label:", "would create:"):

@@ -11,8 +11,9 @@ from tests.support.cluster_objects import Objects, namespace
 from tests.support.streams import Event, events, step, urn
 
 OURS = {names.STACK: "gpu-tenancy/lab"}
-TENANT = {names.LABEL_COMPONENT: "tenant", names.LABEL_PART_OF: "gpu-tenancy", names.POD_SECURITY_ENFORCE: "baseline"}
-IMMICH = {**namespace("immich", labels=TENANT, annotations=OURS)}
+PATCHED = {names.FIELD_MANAGER: "gpu-tenancy/lab"}
+LEVEL = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "baseline"}, annotations=PATCHED)
+SYSTEM = namespace("queueing", labels=names.labels("kueue"), annotations=PATCHED)
 CLASS = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -22,7 +23,6 @@ CLASS = {
 }
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 NAMESPACES = "/api/v1/namespaces"
-NOT_GONE = "namespace kueue-system has 1 PersistentVolumeClaim (data) of somebody else; move or delete them first"
 QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
@@ -47,16 +47,8 @@ def problems(*changes: Event, **lists: list[Any]) -> list[str]:
     return list(verdict(*changes, **lists).problems)
 
 
-def test_a_namespace_that_is_there_is_named_with_what_to_write() -> None:
-    assert problems(change("create", IMMICH), namespaces=[namespace("immich")]) == [
-        "Namespace immich: is there already; write create_namespace: false under gpu-tenancy:tenants.immich; "
-        "`destroy` then leaves it"
-    ]
-
-
 def test_all_that_is_there_is_listed_at_once() -> None:
     lines = problems(
-        change("create", IMMICH),
         change("create", CLASS),
         change("create", QUOTA),
         namespaces=[namespace("immich")],
@@ -64,52 +56,45 @@ def test_all_that_is_there_is_listed_at_once() -> None:
         **{"/api/v1/namespaces/immich/resourcequotas": [{"metadata": {"namespace": "immich", "name": "gpumem-seats"}}]},
     )
     assert [line.partition(":")[0] for line in lines] == [
-        "Namespace immich",
         "PriorityClass gpu-workload",
         "ResourceQuota immich/gpumem-seats",
     ]
-    assert lines[2].endswith("kubectl delete resourcequota gpumem-seats -n immich")
+    assert lines[1].endswith("kubectl delete resourcequota gpumem-seats -n immich")
 
 
-def test_a_namespace_that_stayed_from_this_stack_is_used_again() -> None:
-    assert verdict(change("create", IMMICH), namespaces=[IMMICH]) == Verdict(
-        notes=("uses again what this stack made earlier: Namespace immich",)
+def test_an_object_that_stayed_from_this_stack_is_used_again() -> None:
+    there = {"/api/v1/namespaces/immich/resourcequotas": [QUOTA]}
+    assert verdict(change("create", QUOTA), namespaces=[LEVEL], **there) == Verdict(
+        notes=("uses again what this stack made earlier: ResourceQuota immich/gpumem-seats",)
     )
 
 
-def test_create_namespace_false_does_not_delete_a_namespace_that_had_delete_true() -> None:
-    left = {**IMMICH, "metadata": {"name": "immich", "labels": {names.POD_SECURITY_ENFORCE: "baseline"}}}
-    pvc = {"metadata": {"name": "photos", "namespace": "immich"}}
-    lines = problems(
-        change("delete", IMMICH),
-        change("create", left, patch=True),
-        namespaces=[IMMICH],
-        **{
-            "/api/v1/namespaces/immich/persistentvolumeclaims": [pvc],
-            "/api/v1/namespaces/immich/pods": [],
-        },
+def test_a_namespace_that_is_not_there_is_announced() -> None:
+    assert verdict(change("create", LEVEL, patch=True)) == Verdict(
+        notes=("creates the namespaces immich; no command of ours deletes a namespace",)
     )
-    assert "Namespace immich: was made by this stack, which would delete it; write neither create_namespace" in lines[0]
 
 
 @pytest.mark.parametrize(
     "steps", [("create-replacement", "replace", "delete-replaced"), ("delete-replaced", "replace")]
 )
-def test_another_name_takes_over_no_namespace_and_says_what_it_deletes(steps: tuple[str, ...]) -> None:
-    old, new = (namespace(name, annotations=OURS) for name in ("kueue-system", "queueing"))
-    states = {"old": {"inputs": old}, "new": {"inputs": new}}
+def test_another_name_takes_over_no_namespace_that_people_use(steps: tuple[str, ...]) -> None:
+    old = namespace("kueue-system", labels=names.labels("kueue"), annotations=PATCHED)
+    states = {"old": {"inputs": old}, "new": {"inputs": SYSTEM}}
     of = {"create-replacement": ("new", "old"), "replace": ("old", "new"), "delete-replaced": ("old",)}
-    at = urn("Namespace", "kueue-namespace")
-    found = verdict(
-        *(step(op, at, **{side: states[side] for side in of[op]}) for op in steps),
-        namespaces=[old, namespace("queueing", labels={"owner": "somebody"})],
-        **{
-            "/api/v1/namespaces/kueue-system/persistentvolumeclaims": [{"metadata": {"name": "data"}}],
-            "/api/v1/namespaces/kueue-system/pods": [],
-        },
-    )
-    assert [line.partition(":")[0] for line in found.problems] == ["Namespace queueing", NOT_GONE]
-    assert found.notes == ("deletes namespace kueue-system with 1 PersistentVolumeClaim (data), no running pods",)
+    at = urn("NamespacePatch", "kueue-namespace")
+    renamed = [step(op, at, **{side: states[side] for side in of[op]}) for op in steps]
+    things = {
+        "/api/v1/namespaces/queueing/persistentvolumeclaims": [{"metadata": {"name": "data"}}],
+        "/api/v1/namespaces/queueing/pods": [{"metadata": {"name": "web"}}],
+    }
+    lists: dict[str, list[Any]] = {"namespaces": [old, namespace("queueing")]}
+    assert problems(*renamed, **lists) == []
+    assert problems(*renamed, **lists, **things) == [
+        "Namespace queueing: is in use by PersistentVolumeClaim data, pod web; write another name under "
+        "gpu-tenancy:kueue.namespace"
+    ]
+    assert problems(*renamed, namespaces=[old, SYSTEM], **things) == []
 
 
 def test_a_replacement_under_the_same_name_is_neither_a_creation_nor_a_deletion() -> None:
@@ -119,21 +104,22 @@ def test_a_replacement_under_the_same_name_is_neither_a_creation_nor_a_deletion(
 
 
 def test_a_namespace_of_another_stack_is_refused() -> None:
-    other = namespace("immich", annotations={names.STACK: "gpu-tenancy/prod"})
-    assert problems(change("create", IMMICH), namespaces=[other]) == [
-        "Namespace immich: is of the stack gpu-tenancy/prod; two stacks cannot have the same object"
+    other = namespace("immich", annotations={names.FIELD_MANAGER: "gpu-tenancy/prod"})
+    assert problems(change("create", LEVEL, patch=True), namespaces=[other]) == [
+        "Namespace immich: is of the stack gpu-tenancy/prod; two stacks cannot label the same namespace"
     ]
 
 
 def test_an_object_of_a_rollout_whose_state_is_lost_can_be_handed_over() -> None:
-    found = namespace("immich", labels={names.LABEL_PART_OF: "gpu-tenancy"})
-    (line,) = problems(change("create", IMMICH), namespaces=[found])
-    assert line.endswith("kubectl annotate namespace immich gpu-tenancy/stack=gpu-tenancy/lab")
+    left = {"name": "gpumem-seats", "namespace": "immich", "labels": {names.LABEL_PART_OF: "gpu-tenancy"}}
+    there = {"/api/v1/namespaces/immich/resourcequotas": [{"metadata": left}]}
+    (line,) = problems(change("create", QUOTA), namespaces=[LEVEL], **there)
+    assert line.endswith("kubectl annotate resourcequota gpumem-seats -n immich gpu-tenancy/stack=gpu-tenancy/lab")
 
 
 def test_a_namespace_that_is_going_is_waited_for() -> None:
-    going = namespace("immich", annotations=OURS, deletionTimestamp="2026-11-25T00:00:00Z")
-    assert problems(change("create", IMMICH), namespaces=[going]) == [
+    going = namespace("immich", deletionTimestamp="2026-11-25T00:00:00Z")
+    assert problems(change("create", LEVEL, patch=True), namespaces=[going]) == [
         "Namespace immich: is being deleted; wait until it is gone, and run this again"
     ]
 
@@ -170,9 +156,6 @@ def test_a_class_of_this_stack_is_not_handed_over_as_the_run_would_delete_it() -
     assert "was made by this stack, which would delete it; remove create: false" in line
 
 
-LEVEL = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "baseline"})
-
-
 def test_a_named_namespace_is_accepted_with_the_level_or_without_any() -> None:
     for found in (namespace("immich", labels={"owner": "me"}), LEVEL):
         assert problems(change("create", LEVEL, patch=True), namespaces=[found]) == []
@@ -186,16 +169,10 @@ def test_a_label_of_a_named_namespace_is_never_changed() -> None:
 
 
 def test_the_label_that_this_stack_set_may_be_changed() -> None:
-    strict = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "restricted"})
+    strict = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "restricted"}, annotations=PATCHED)
     assert problems(change("update", strict, patch=True, before=LEVEL), namespaces=[LEVEL]) == []
     other = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "privileged"})
     assert len(problems(change("update", strict, patch=True, before=LEVEL), namespaces=[other])) == 1
-
-
-def test_a_named_namespace_must_be_there() -> None:
-    assert problems(change("create", LEVEL, patch=True)) == [
-        "Namespace immich: is not there; remove create_namespace: false under gpu-tenancy:tenants.immich"
-    ]
 
 
 RELEASE = "urn:pulumi:lab::gpu-tenancy::x:y:Kueue$kubernetes:helm.sh/v3:Release::kueue-release"
@@ -226,26 +203,6 @@ def test_kueue_from_elsewhere_is_refused_and_what_an_uninstalled_release_left_is
     assert bool(problems(INSTALL, **{DEFINITIONS: [found]})) is refused
 
 
-def test_a_namespace_that_a_run_deletes_is_listed_with_what_is_lost() -> None:
-    gone = change("delete", IMMICH)
-    lists = {
-        "/api/v1/namespaces/immich/persistentvolumeclaims": [{"metadata": {"name": "photos"}}],
-        "/api/v1/namespaces/immich/pods": [{"metadata": {"name": "web"}}],
-    }
-    assert verdict(gone, **lists) == Verdict(
-        notes=("deletes namespace immich with 1 PersistentVolumeClaim (photos), 1 running pod (web)",)
-    )
-    assert verdict(change("delete", IMMICH, retainOnDelete=True), **lists) == Verdict()
-
-
-def test_a_namespace_of_a_state_of_an_earlier_release_is_not_deleted_with_its_volumes() -> None:
-    gone = change("delete", namespace("immich", labels=TENANT))
-    claims = {"/api/v1/namespaces/immich/persistentvolumeclaims": [{"metadata": {"name": "photos"}}]}
-    (line,) = problems(gone, **claims)
-    assert "an earlier release wrote the state; run make up first" in line
-    assert problems(gone) == []
-
-
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "reconcile-1", "namespace": "gpu-tenancy-system"}}
 NODES = "/api/v1/nodes"
 
@@ -265,5 +222,5 @@ SIMULATED = node("True", **{"kwok.x-k8s.io/node": "fake"})
 def test_a_rollout_that_waits_for_an_agent_needs_a_node_that_can_run_it(nodes: list[Any], found: str) -> None:
     line = f"no node of the cluster can run the agents ({found}); add a node, or repair one"
     assert problems(change("create", JOB), **{NODES: nodes}) == [line]
-    assert problems(change("create", IMMICH), **{NODES: nodes}) == []
+    assert problems(change("create", LEVEL, patch=True), **{NODES: nodes}) == []
     assert problems(change("create", JOB), **{NODES: [*nodes, node("True")]}) == []

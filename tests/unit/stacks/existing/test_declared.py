@@ -26,7 +26,6 @@ def by_identity(manifests: Iterable[Mapping[str, Any]]) -> dict[Identity, dict[s
 def config(**existing: bool) -> Raw:
     found = raw()
     if existing:
-        put("tenants immich", {"create_namespace": False})(found)
         put("priorities gpu-workload create", False)(found)
     return found
 

@@ -56,9 +56,10 @@ def found(kind: str, name: str, namespace: str = "", *, mark: str = MARK, time: 
     return {"apiVersion": version, "kind": kind, "metadata": given}
 
 
-def patched(name: str, time: str = "1") -> Found:
+def patched(name: str, time: str = "1", component: str = "") -> Found:
+    labels = {names.LABEL_COMPONENT: component} if component else {}
     fields = [{"manager": names.field_manager(MARK), "time": time}, {"manager": "somebody", "time": "9"}]
-    return {**found("Namespace", name, labels={}, annotations={}, managedFields=fields)}
+    return {**found("Namespace", name, labels=labels, annotations={}, managedFields=fields)}
 
 
 def record(revision: int, status: str, namespace: str = "kueue-system", manager: str = "pulumi-kubernetes") -> Found:
@@ -98,8 +99,7 @@ def looked(*there: Found, state: tuple[Found, ...] = ()) -> Leftovers:
 
 
 QUOTA, CLASS = found("ResourceQuota", "seats", "immich"), found("PriorityClass", "gpu")
-HOME = found("Namespace", "kueue-system", labels={**PART, names.LABEL_COMPONENT: "kueue"})
-TENANT = found("Namespace", "immich")
+HOME = patched("kueue-system", component="kueue")
 LEDGER = found("ConfigMap", names.LEDGER, "gpu-tenancy-system")
 POLICY = found("ValidatingAdmissionPolicy", "p")
 
@@ -116,8 +116,8 @@ def test_every_kind_of_the_goldens_is_looked_for() -> None:
 
 
 def test_a_clean_stack_has_left_nothing() -> None:
-    there = (HOME, TENANT, QUOTA, CLASS, patched("nvidia"), record(1, "deployed"))
-    state = (*map(in_state, (HOME, TENANT, QUOTA, CLASS)), in_state(patched("nvidia"), patch=True), release())
+    there = (HOME, QUOTA, CLASS, record(1, "deployed"))
+    state = (*map(in_state, (QUOTA, CLASS)), in_state(HOME, patch=True), release())
     left = looked(*there, state=state)
     assert (left.unknown, left.patched, left.stale, left.ending) == ({}, {}, [], [])
 
@@ -157,14 +157,14 @@ def test_what_a_killed_removal_is_deleting_is_waited_for() -> None:
     assert looked(going).ending == []
 
 
-def test_only_objects_with_exactly_this_stacks_mark_are_removed_and_no_namespace() -> None:
+def test_only_objects_with_exactly_this_stacks_mark_are_removed() -> None:
     others = (
         found("ResourceQuota", "other", "immich", mark="gpu-tenancy/lab2"),
         found("ResourceQuota", "users", "immich", annotations={}),
         found("ResourceQuota", "unlabelled", "immich", labels={}),
         found("ResourceQuota", "owned", "immich", ownerReferences=[{"uid": "x"}]),
     )
-    world = cluster(QUOTA, CLASS, HOME, TENANT, LEDGER, POLICY, *others)
+    world = cluster(QUOTA, CLASS, LEDGER, POLICY, *others)
     clear(look({"deployment": {}}, MARK, world), world, (), keeps_kueue=False)
     assert world.changes == [
         "delete ValidatingAdmissionPolicy p",
@@ -203,11 +203,12 @@ def test_the_fields_of_a_patch_that_nothing_declares_are_given_back() -> None:
 
 
 def test_what_is_removed_and_what_stays_is_told() -> None:
-    left = looked(QUOTA, HOME, found("Namespace", "immich", labels={**PART, names.LABEL_COMPONENT: "tenant"}))
+    left = looked(QUOTA, HOME)
     assert [*left.lines((), keeps_kueue=False)] == [
-        "removes what a run that ended before its time has left: ResourceQuota immich/seats",
-        "leaves namespaces of such a run: kueue-system; kubectl delete namespace kueue-system",
+        "removes what a run that ended before its time has left: ResourceQuota immich/seats, "
+        "the patch of Namespace kueue-system"
     ]
+    assert [*left.namespaces] == ["kueue-system"]
 
 
 @pytest.mark.parametrize(
@@ -220,9 +221,9 @@ def test_the_record_of_a_chart_that_the_state_lacks_is_forgotten_or_the_chart_is
 ) -> None:
     others = record(4, "deployed", namespace="elsewhere"), record(3, "deployed", manager="helm")
     world = cluster(HOME, record(1, "pending-install"), *others)
-    declared = {identity(HOME).unversioned}
+    declared = {identity(HOME).unversioned} if keeps else set()
     clear(look({"deployment": {}}, MARK, world), world, declared, keeps_kueue=keeps)
-    assert world.changes == changes
+    assert world.changes == [*changes, *(() if keeps else ["give back Namespace kueue-system of gpu-tenancy/lab"])]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_the_record_of_a_chart_that_the_state_lacks_is_forgotten_or_the_chart_is
 def test_an_upgrade_is_forgotten_and_a_removal_is_completed(last: tuple[int, str], changes: list[str]) -> None:
     secrets = [record(*last)] if last[0] == 1 else [record(1, "deployed"), record(*last)]
     world = cluster(HOME, *secrets)
-    left = look({"deployment": {"resources": [in_state(HOME), release()]}}, MARK, world)
+    left = look({"deployment": {"resources": [in_state(HOME, patch=True), release()]}}, MARK, world)
     assert left.stale == (["urn::kueue"] if changes else [])
     assert settle_release(left, world) is bool(changes)
     assert world.changes == changes

@@ -6,7 +6,7 @@ from stacks.existing.origin import lost, namespaces_by_uid
 from tests.support.cluster_objects import Objects, namespace
 
 PATH = "/api/v1/namespaces"
-NAMESPACE = "kubernetes:core/v1:Namespace"
+NAMESPACE = "kubernetes:core/v1:NamespacePatch"
 
 
 def state(*resources: dict[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,7 @@ CASES: dict[str, tuple[Resource, list[str]]] = {
     ),
     "a quota that changes": (resource("ResourceQuota", "seats", Op.UPDATE, {}, {}, namespace="immich"), []),
     "a namespace": (
-        resource("Namespace", "immich", Op.UPDATE, level("warn"), level("enforce")),
+        resource("NamespacePatch", "immich", Op.UPDATE, level("warn"), level("enforce")),
         ["namespaces begin to enforce Pod Security: immich"],
     ),
     "another's namespace": (
