@@ -1,7 +1,6 @@
 """Tests that the informer lists and watches objects, relists, and waits after errors."""
 
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -209,11 +208,9 @@ def test_closed_watches_leave_no_thread_that_could_end_together_with_python(
     served.cluster.watches_last = True
     others = set(threading.enumerate())
     sources = [WatchSource(path=path, resource_version="1") for path in (NODES, "/api/v1/pods")]
-    began = time.monotonic()
     watches = Watches(served.api(clock=Clock()), Clock(), sources)
     following = [thread for thread in threading.enumerate() if thread not in others and "watch of" in thread.name]
     assert len(following) == len(sources)
     served.cluster.await_watches(len(sources))
     watches.close()
     assert not any(thread.is_alive() for thread in following)
-    assert time.monotonic() - began < PATIENCE_SECONDS
