@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from tenancy.admission import cel
 from tenancy.admission.policy import POD_CREATION, Manifest, ResourceRule, Scope, in_namespaces, validating
-from tenancy.admission.seats import TenantSeatSizes, split_by_length
+from tenancy.admission.seats import TenantSeatSizes
 from tenancy.policy_names import GRACE
 from tenancy.reach import MOST_GRACE_SECONDS
 
@@ -21,7 +21,8 @@ _SOON = f"a pod with a GPU and no seat ends within {MOST_GRACE_SECONDS} s, for o
 
 def grace(seats: TenantSeatSizes, without_budget: Iterable[str]) -> list[Manifest]:
     """Returns the policies for the tenants `without_budget`, if there are any."""
-    return split_by_length(seats, sorted(without_budget), lambda part, tenants: [_policy(part, tenants)])
+    tenants = sorted(without_budget)
+    return [_policy(seats.of(tenants), tenants)] if tenants else []
 
 
 def _policy(seats: TenantSeatSizes, tenants: Iterable[str]) -> Manifest:

@@ -22,7 +22,7 @@ from itertools import chain, count
 from typing import Any
 
 from tenancy.admission import cel
-from tenancy.admission.policy import LONGEST_LITERAL, Manifest, in_namespaces, outside_namespaces
+from tenancy.admission.policy import Manifest, in_namespaces, outside_namespaces
 from tenancy.names import LABEL_NAMESPACE, PROJECT
 from tenancy.policy_names import policy_of
 
@@ -201,19 +201,5 @@ class _Namespaces:
         if part == self:
             return []
         role, listed = ("exceptions", part.names - self.names) if part.outside else ("namespaces", part.names)
-        among = [variables.reader(f"{name}-{role}", f"request.namespace in {each}") for each in _lists(listed)]
-        return [f"!{each}" for each in among] if part.outside else [f"({' || '.join(among)})"]
-
-
-def _lists(names: Collection[str]) -> list[str]:
-    """Returns CEL for lists of the names. Thousands of names are too long for one expression."""
-    lists: list[list[str]] = [[]]
-    length = 0
-    for name in sorted(names):
-        own = len(cel.quoted(name)) + len(", ")
-        if length + own > LONGEST_LITERAL:
-            lists.append([])
-            length = 0
-        lists[-1].append(name)
-        length += own
-    return [cel.quoted_list(each) for each in lists]
+        among = variables.reader(f"{name}-{role}", f"request.namespace in {cel.quoted_list(sorted(listed))}")
+        return [f"!{among}" if part.outside else f"({among})"]

@@ -18,8 +18,6 @@ Manifest = dict[str, Any]
 MUTATING = "MutatingAdmissionPolicy"
 _GROUP = "admissionregistration.k8s.io"
 _COMPONENT = "admission"
-# cel-go allows an expression of 100,000 code points (ExpressionSizeCodePointLimit).
-LONGEST_LITERAL = 90_000
 
 
 class MutatingApi(StrEnum):

@@ -13,12 +13,11 @@ together with the pod.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tenancy.admission import cel
-from tenancy.admission.merge import merged
 from tenancy.admission.policy import Manifest, ResourceRule, Scope, in_namespaces, validating
-from tenancy.admission.seats import TenantSeatSizes, split_by_length
+from tenancy.admission.seats import TenantSeatSizes
 from tenancy.frameworks import GATES, Framework, FrameworkName, kinds_of
 from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
 from tenancy.policy_names import QUEUED_OWNERS, QUEUED_PODS, QUEUED_PODS_KEPT
@@ -67,16 +66,10 @@ class QueueTenants:
 
 def queue_policies(args: QueueTenants) -> list[Manifest]:
     """Returns the policies for queue tenants, if there are any."""
-    tenants = sorted(args.tenants)
-    if not tenants:
+    if not args.tenants:
         return []
-    pods = split_by_length(args.seats, tenants, lambda seats, some: _of_pods(replace(args, seats=seats, tenants=some)))
-    return [*pods, *([_owners(args)] if any(each.name is not FrameworkName.POD for each in args.frameworks) else [])]
-
-
-def _of_pods(args: QueueTenants) -> list[Manifest]:
-    """Returns one policy for new pods and for changed pods."""
-    return merged([_pods(args), _kept_pods(args)])
+    queued = any(each.name is not FrameworkName.POD for each in args.frameworks)
+    return [_pods(args), _kept_pods(args), *([_owners(args)] if queued else [])]
 
 
 def _pods(args: QueueTenants) -> Manifest:

@@ -4,12 +4,11 @@ A quota limits only the sum of the pods' gpumem. If a tenant ran one pod of 1 Mi
 enough memory for a seat. A pod with gpu-count and without gpumem would block devices that the pod does not use.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenancy.admission import cel
 from tenancy.admission.policy import (
-    LONGEST_LITERAL,
     POD_WRITES,
     Manifest,
     Scope,
@@ -65,13 +64,6 @@ class TenantSeatSizes:
             names=self.names, sizes={name: self.sizes[name] for name in tenants if name in self.sizes}
         )
 
-    def length(self, tenant: str) -> int:
-        """Returns the number of characters that the tenant adds to an expression, or 0 for a tenant without a seat."""
-        if tenant not in self.sizes:
-            return 0
-        literals = (self._sizes_of(tenant), self._several_of(tenant), self._listed(tenant))
-        return max(map(len, literals)) + len(", ")
-
     @property
     def _several(self) -> bool:
         return any(sizes.several for sizes in self.sizes.values())
@@ -94,38 +86,8 @@ class TenantSeatSizes:
 
 def seat_sizes(seats: TenantSeatSizes, queued: Iterable[str]) -> list[Manifest]:
     """Returns the admission policy for tenants with seats. Other policies judge queue tenants (`queued`)."""
-    return split_by_length(seats, sorted(seats.sizes.keys() - set(queued)), lambda part, _: [_sizes(part)])
-
-
-def split_by_length(
-    seats: TenantSeatSizes, tenants: Iterable[str], policies: Callable[[TenantSeatSizes, Sequence[str]], list[Manifest]]
-) -> list[Manifest]:
-    """Returns the policies for all tenants. If the seat sizes are too long for one CEL expression, the function splits
-    each policy into several policies.
-
-    Each further policy has the name of the first policy, with a number at the end.
-    """
-    parts = enumerate(_parts(tenants, seats.length), 1)
-    return [_numbered(policy, number) for number, part in parts for policy in policies(seats.of(part), part)]
-
-
-def _numbered(policy: Manifest, number: int) -> Manifest:
-    name = policy["metadata"]["name"]
-    return {**policy, "metadata": policy["metadata"] | {"name": name if number == 1 else f"{name}-{number}"}}
-
-
-def _parts(tenants: Iterable[str], length_of: Callable[[str], int]) -> Iterator[list[str]]:
-    part: list[str] = []
-    length = 0
-    for tenant in tenants:
-        own = length_of(tenant)
-        if length + own > LONGEST_LITERAL:
-            yield part
-            part, length = [], 0
-        part.append(tenant)
-        length += own
-    if part:
-        yield part
+    seated = seats.of(seats.sizes.keys() - set(queued))
+    return [_sizes(seated)] if seated.sizes else []
 
 
 def _sizes(seats: TenantSeatSizes) -> Manifest:
@@ -140,12 +102,8 @@ def seat_labels(names: Names, seats: Mapping[str, Sequence[Seat]]) -> list[Manif
     For an update of a pod, the policy judges only a new label. Therefore a pod can still end after its seat has left
     the ledger. `seats` maps each tenant to its seats.
     """
-    literals = {tenant: f"{cel.quoted(tenant)}: {{{', '.join(map(_literal, own))}}}" for tenant, own in seats.items()}
-    first, *others = [*_parts(sorted(seats), lambda tenant: len(literals[tenant]) + len(", "))] or [[]]
-    elsewhere = [tenant for part in others for tenant in part]
-    scopes = [(first, outside_namespaces(elsewhere)), *((part, in_namespaces(part)) for part in others)]
-    found = (_labels(names, [literals[tenant] for tenant in part], namespaces) for part, namespaces in scopes)
-    return [_numbered(policy, number) for number, policy in enumerate(found, 1)]
+    literals = [f"{cel.quoted(tenant)}: {{{', '.join(map(_literal, seats[tenant]))}}}" for tenant in sorted(seats)]
+    return [_labels(names, literals)]
 
 
 def _literal(seat: Seat) -> str:
@@ -154,7 +112,7 @@ def _literal(seat: Seat) -> str:
     return f"{cel.quoted(seat.name)}: [{seat.gpumem_mib}, {least}, {most}]"
 
 
-def _labels(names: Names, literals: Sequence[str], namespaces: Mapping[str, object]) -> Manifest:
+def _labels(names: Names, literals: Sequence[str]) -> Manifest:
     label = f"metadata.?labels[?{cel.quoted(names.seat_label)}]"
     is_new = f"object.{label}.hasValue() && (oldObject == null || object.{label} != oldObject.{label})"
     variables = {
@@ -173,7 +131,7 @@ def _labels(names: Names, literals: Sequence[str], namespaces: Mapping[str, obje
         f"' devices: copy labels and resources of the resident from the output residents, or remove the label "
         f"{names.seat_label}'"
     )
-    scope = Scope(namespaces, {"names-a-seat": is_new}, POD_WRITES)
+    scope = Scope(outside_namespaces(), {"names-a-seat": is_new}, POD_WRITES)
     return validating(SEAT_LABELS, scope, {is_the_seat: message}, variables, message_key="messageExpression")
 
 
