@@ -139,6 +139,8 @@ class Graph:
         admission can judge. An unknown namespace counts as a tenant's if the pods show a way to a GPU."""
         if not isinstance(found, Object) or found.group == KUEUE:
             return False
+        if found.kind == "PersistentVolume":
+            return True
         if found.kind.removesuffix("Patch") not in TEMPLATES and is_built_in(found):
             return False
         try:

@@ -22,10 +22,11 @@ def from_json(written: str) -> Any:
         raise ShapeError(f"it is no JSON that can be read: {error}") from None
 
 
-def _text_or_unknown(metadata: Mapping[str, Any], field: str, default: str) -> Any:
-    """Returns the field of an object if the field is a string or an unknown value. For any other value of the field,
-    raises ShapeError."""
-    value = value_or(metadata, field, default)
+def _text_or_unknown(manifest: Mapping[str, Any], field: str, default: str) -> Any:
+    """Returns a field of an object's metadata if the field is a string or an unknown value. If all metadata is unknown,
+    returns it. For any other value of the field, raises ShapeError."""
+    metadata = manifest.get("metadata")
+    value = metadata if is_unknown(metadata) else value_or(map_at(manifest, "metadata"), field, default)
     if not is_unknown(value) and not isinstance(value, str):
         raise ShapeError(f"metadata.{field} must be a string (got {value!r})")
     return value
@@ -50,12 +51,12 @@ class Object:
 
     @property
     def name(self) -> Any:
-        return _text_or_unknown(map_at(self.manifest, "metadata"), "name", "")
+        return _text_or_unknown(self.manifest, "name", "")
 
     @property
     def namespace(self) -> Any:
         """Returns the object's namespace, or `default` if the object names no namespace."""
-        return _text_or_unknown(map_at(self.manifest, "metadata"), "namespace", "default")
+        return _text_or_unknown(self.manifest, "namespace", "default")
 
     @property
     def is_named_anew(self) -> bool:

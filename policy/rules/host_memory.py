@@ -165,6 +165,8 @@ def workloads(graph: Graph) -> Iterator[Finding]:
 def _workload(
     declared: Mapping[tuple[str, str], tuple[HostMemoryPool, Workload | Disposable]], workload: Object
 ) -> Iterator[Finding]:
+    if workload.namespace not in {tenant for tenant, _ in declared}:
+        return
     template = pod_template(workload.manifest) or {}
     called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
     found = next(

@@ -10,6 +10,7 @@ from policy.graph import Graph
 from policy.objects import Object, text_at, texts_at
 from policy.rule import MAIN, Example, a_deployment, memory_resources, rule
 from policy.rules.priorities import stamped_class
+from policy.unknown import UnprovenError
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.host_memory.proof import victims
@@ -99,11 +100,16 @@ def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
 
 def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
     pod_spec = map_at(template, "spec")
+    try:
+        beyond_mib = _beyond_mib(pod_spec)
+    except UnprovenError:
+        if any(_chooses(pod_spec, pool) for pool in pools):
+            raise
+        return  # Its memory doesn't matter.
+    called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
     if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
         return  # The rule `memory-workloads` judges the pods of declared workloads.
-    beyond_mib = _beyond_mib(pod_spec)
     for pool in pools:
         least = min(victims(pool), key=_above_request_mib)
         if beyond_mib is not None and beyond_mib <= _above_request_mib(least):

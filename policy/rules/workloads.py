@@ -259,7 +259,7 @@ def _ceilings(graph: Graph, namespaces: Collection[str]) -> Mapping[_Scaled, int
     default for the largest number of replicas is 100."""
     ceilings: dict[_Scaled, int] = {}
     for scaler, (field, default) in _SCALERS.items():
-        for found in (each for each in graph.of(scaler) if each.namespace in namespaces):
+        for found in (o for o in graph.of(scaler) if not is_unknown(o.namespace) and o.namespace in namespaces):
             target = map_at(found.manifest, "spec", "scaleTargetRef")
             scaled = (found.namespace, text_at(target, "kind") or "Deployment", text_at(target, "name"))
             ceiling = whole(value_or(map_at(found.manifest, "spec"), field, default))

@@ -1,5 +1,10 @@
 """Tests that a program without GPUs is never refused. Every second program has values that are unknown in a preview."""
 
+import copy
+import json
+import random
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +16,7 @@ from tests.support.graphs import UNKNOWN, Manifest, Program, judge
 from tests.support.memory_pools import NODE_4
 
 CONFIG = {"ledger": FULL.to_data(), "memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
+TENANTS = {*FULL.tenants_by_name}
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
@@ -164,3 +170,27 @@ def test_a_program_without_gpus_is_not_refused(program: str) -> None:
     assert judge(PROGRAMS[program], CONFIG) == []
     assert judge(PROGRAMS[program]) == []
     assert len(PROGRAMS) >= 40
+
+
+def paths(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        if key not in ("apiVersion", "kind"):
+            yield (*path, key)
+            yield from paths(item, (*path, key))
+
+
+OF_NO_TENANT = [name for name, found in PROGRAMS.items() if not TENANTS & set(re.findall(r"[\w-]+", json.dumps(found)))]
+
+
+@pytest.mark.parametrize("program", OF_NO_TENANT)
+def test_each_value_of_a_program_outside_of_the_tenants_namespaces_may_be_unknown(program: str) -> None:
+    every = [(name, path) for name, found in PROGRAMS[program].items() for path in paths(found)]
+    chosen = random.Random(47).sample(every, min(len(every), 12))  # noqa: S311 (no secret)
+    for name, (*parents, last) in chosen:
+        changed = copy.deepcopy(PROGRAMS[program])
+        target: Any = changed[name]
+        for part in parents:
+            target = target[part]
+        target[last] = UNKNOWN
+        assert judge(changed, CONFIG) == [], (name, parents, last)
