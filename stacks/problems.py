@@ -38,6 +38,8 @@ _MESSAGES = {
     "literal_error": "must be one of {expected}",
     "value_error": "{error}",
 }
+# The nearest known key would exempt from admission what was only trusted with rights.
+_GONE = ("admission.trusted_namespaces", "admission.trusted_groups")
 _WITHOUT_VALUE = ("missing", "too_short", "string_too_short", "value_error")
 _UNITS = {
     "mib": " of MiB without unit or quotes, such as 3072 for 3 GiB",
@@ -147,6 +149,8 @@ def shown_value(value: object) -> str:
 
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
     path, kind, value = detail["loc"], detail["type"], detail["input"]
+    if kind == "extra_forbidden" and dotted(*path) in _GONE:
+        return f"{key(*path)}: is not read any more, because the policy pack judges no rights; remove it"
     if kind == "extra_forbidden":
         known = known_keys(model, path[:-1])
         return f"{key(*path)}: unknown key; {nearest(str(path[-1]), known, 'here')}"

@@ -60,6 +60,12 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("pools t4 node_selector nvidia.com/gpu.present", True, "must be a string; quote it (got true)"),
     ("watchdog armed", "no", "must be true or false (got 'no')"),
     ("pools t4 sharing", "mig", "must be one of 'memory' or 'whole' (got 'mig')"),
+    # A key of an earlier version, whose nearest name would do harm.
+    (
+        "admission trusted_namespaces",
+        ["argocd"],
+        "is not read any more, because the policy pack judges no rights; remove it",
+    ),
     # Missing keys.
     ("cluster", ABSENT, "is missing; add it"),
     ("pools", {}, "is missing; add it"),
