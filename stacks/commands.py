@@ -162,10 +162,9 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
     refuse_flags(flags, engine.environment, gated=False)
-    _unlock(engine)
-    _create(engine)
     given = (*(("--yes",) if yes else ()), *flags)
-    return run.run_attended(engine, "refresh", *given, environment=engine.state_at_the_end())
+    with _begun(engine):
+        return run.run_attended(engine, "refresh", *given, environment=engine.state_at_the_end())
 
 
 def new(engine: Engine) -> int:
@@ -369,14 +368,12 @@ def _root(state: State) -> list[str]:
 
 
 def _refuse_the_state_of_another_cluster(engine: Engine, state: State, where: str, cluster: Cluster) -> None:
-    namespaces = origin.namespaces_by_uid(state.exported)
-    if namespaces and (lost := origin.lost(namespaces, cluster)):
-        shown = ", ".join(lost[:3]) + (", …" if len(lost) > 3 else "")
+    if origin.is_of_another_cluster(state.resources, cluster):
+        backend = engine.environment.get("PULUMI_BACKEND_URL", "")
         raise EngineError(
-            f"The state of {engine.stack} is of another cluster. Nothing was changed.\n"
-            f"  {where} has no namespace of the state ({shown}).\n"
-            f"  If the other cluster is gone, run make refresh STACK={engine.stack}, which empties the state. If not, "
-            "choose its context."
+            f"The state of {engine.stack} is of another cluster than {where}, so nothing was changed; choose its "
+            f"context, or, if that cluster is gone, forget it: PULUMI_BACKEND_URL={backend} {engine.pulumi} stack rm "
+            f"{engine.stack} --force --preserve-config"
         )
 
 

@@ -68,11 +68,13 @@ def is_stale(engine: Engine) -> bool:
 
 
 def state_files(engine: Engine) -> Mapping[Path, tuple[int, int]]:
-    """Returns the state's files with the time in ns and the size in bytes, which differ after each run.
+    """Returns the state's file with the time in ns and the size in bytes, which differ after each run.
 
-    In another backend than a folder, and before the first run, there are none.
+    In another backend than a folder, and before the first run, there is none. The backup of a state is none either,
+    which `pulumi stack rm` leaves.
     """
-    found = _files(engine, "stacks/{project}", f"{engine.stack}.json*")
+    states = (f"{engine.stack}.json", f"{engine.stack}.json.gz")
+    found = [file for file in _files(engine, "stacks/{project}", f"{engine.stack}.json*") if file.name in states]
     return {file: (stat.st_mtime_ns, stat.st_size) for file in found for stat in (file.stat(),)}
 
 

@@ -19,6 +19,7 @@ import yaml
 from stacks.engine import Engine, EngineError
 from stacks.existing.planned import RELEASE_TYPE, is_patch
 from stacks.preview.events import Events, Resource
+from tenancy.names import CLUSTER_TYPE, EXEMPT_BY_NAME
 
 # The folders in their order. The first one has what a removal leaves: all namespaces, because people have objects in
 # them, and the patches, because their objects were there before the stack.
@@ -128,7 +129,8 @@ def folder_name(wave: int) -> str:
 
 def _is_an_object(resource: Resource) -> bool:
     kinds = resource.type.startswith("kubernetes:") and resource.type != RELEASE_TYPE
-    return kinds and {"apiVersion", "kind", "metadata"} <= resource.inputs.keys()
+    is_cluster = resource.type == CLUSTER_TYPE and resource.inputs["metadata"]["name"] == EXEMPT_BY_NAME
+    return kinds and {"apiVersion", "kind", "metadata"} <= resource.inputs.keys() and not is_cluster
 
 
 def _wave(resource: Resource) -> int:

@@ -69,6 +69,8 @@ STACK = "gpu-tenancy/stack"
 
 # The namespace kube-system is exempt by its name. A tenant cannot create kube-system, because it always exists.
 EXEMPT_BY_NAME = "kube-system"
+# Pulumi's type of a patched namespace. The patch of kube-system identifies the cluster of a state.
+CLUSTER_TYPE = "kubernetes:core/v1:NamespacePatch"
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
 

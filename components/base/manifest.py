@@ -85,6 +85,12 @@ def register(
     return pulumi.CustomResource(token, name, _marked(manifest, patch=patch), opts)
 
 
+def identify_cluster(name: str, *, parent: pulumi.Resource) -> None:
+    """Puts the uid of kube-system into the state, by a patch without any field. Every cluster has another uid."""
+    opts = pulumi.ResourceOptions(parent=parent, version=_provider_version())
+    pulumi.CustomResource(names.CLUSTER_TYPE, name, namespace_labels(names.EXEMPT_BY_NAME, {}), opts)
+
+
 def _marked(manifest: Manifest, *, patch: bool) -> Manifest:
     """Returns the object with its field manager, and with an annotation that names its stack (docs/adr/0034).
 

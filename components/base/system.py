@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
-from components.base.manifest import Manifest, component_type, manifest, namespace_labels, register
+from components.base.manifest import Manifest, component_type, identify_cluster, manifest, namespace_labels, register
 from components.base.network import PrometheusSpec
 from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec, TolerationSpec
 from components.base.zipapp import Zipapp
@@ -166,6 +166,7 @@ class System(pulumi.ComponentResource):
     def __init__(self, name: str, args: SystemArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         system, code, node_code = args.cluster.system_namespace, args.code, args.node_code
         super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": code.digest}, opts)
+        identify_cluster(f"{name}-cluster", parent=self)
         serving = [names.SCHEDULER, *([names.BOARD] if args.has_board else [])]
         self._declare(name, namespace(system, "restricted"), args.cluster.shipped(code), serving)
         if node_code is not None:

@@ -1,31 +1,19 @@
-"""Finds out if the state of a stack describes another cluster.
+"""Finds out if the state of a stack describes another cluster. The uid of kube-system identifies a cluster."""
 
-The namespaces of another cluster have other uids, also if their names are the same.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stacks.existing.lookup import Reader
+from tenancy import names
 
-_NAMESPACE_TYPE = "kubernetes:core/v1:NamespacePatch"
 
+def is_of_another_cluster(resources: Iterable[Mapping[str, Any]], reader: Reader) -> bool:
+    """Returns False also for a state without any cluster. Raises the errors of the reader.
 
-def namespaces_by_uid(deployment: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the uid and the name of each namespace that the stack patches.
-
-    `deployment` is the data that `pulumi stack export` prints.
+    `resources` are those that `pulumi stack export` prints.
     """
-    resources = deployment["deployment"].get("resources") or []
-    created = [each.get("outputs") or {} for each in resources if each["type"] == _NAMESPACE_TYPE]
-    found = [each["metadata"] for each in created if "metadata" in each]
-    return {str(each["uid"]): str(each["name"]) for each in found if "uid" in each}
-
-
-def lost(namespaces: Mapping[str, str], reader: Reader) -> Sequence[str]:
-    """Returns the names of all namespaces, or an empty list if the cluster has one of these namespaces.
-
-    The function raises the errors of the reader.
-    """
-    there = (each["metadata"]["uid"] for each in reader.items("/api/v1/namespaces"))
-    return [] if any(uid in namespaces for uid in there) else sorted(namespaces.values())
+    patched = (each for each in resources if each["type"] == names.CLUSTER_TYPE)
+    namespaces = [(each.get("outputs") or {}).get("metadata", {}) for each in patched]
+    known = {each.get("uid") for each in namespaces if each.get("name") == names.EXEMPT_BY_NAME} - {None}
+    found = reader.find(f"/api/v1/namespaces/{names.EXEMPT_BY_NAME}") if known else None
+    return found is not None and found["metadata"]["uid"] not in known

@@ -11,7 +11,7 @@ from stacks.existing.lookup import Object, Reader, group_path, namespaced
 from tenancy import names
 from tenancy.workload import map_at, maps_at
 
-_PATCH_TYPE, _CONFIG_MAP_TYPE = "kubernetes:core/v1:NamespacePatch", "kubernetes:core/v1:ConfigMap"
+_CONFIG_MAP_TYPE = "kubernetes:core/v1:ConfigMap"
 _LOCAL_QUEUE = ":LocalQueue"
 _SHOWN = 5
 # What Kubernetes itself puts into each namespace, or forgets after some time.
@@ -69,9 +69,10 @@ def of_state(deployment: Mapping[str, Any], reader: Reader) -> Removal:
 
 
 def patched_namespaces(deployment: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the namespaces in the state, sorted by name."""
+    """Returns the names of the namespaces that the stack labels, sorted by name."""
     resources = deployment["deployment"].get("resources") or []
-    return sorted({str(each["inputs"]["metadata"]["name"]) for each in resources if each["type"] == _PATCH_TYPE})
+    patched = {str(each["inputs"]["metadata"]["name"]) for each in resources if each["type"] == names.CLUSTER_TYPE}
+    return sorted(patched - {names.EXEMPT_BY_NAME})
 
 
 def empty(reader: Reader, namespaces: Collection[str]) -> list[str]:

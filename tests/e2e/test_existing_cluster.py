@@ -1,6 +1,7 @@
 """Rolls out a stack on a cluster that already has objects. The rollout loses no object."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +108,66 @@ def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object(lab: L
     alone = ("up", "--yes", "--skip-preview", "--stack", "other")
     assert lab.space.pulumi(*alone, cwd=lab.space.project, **lab.kubeconfig).code != 0
     assert [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER, IMMICH)] == before
+
+
+def test_no_command_deletes_a_namespace_or_what_people_put_there(lab: Lab) -> None:
+    """Also after a rename, a removed tenant, a lost state, and with Pulumi alone."""
+    lab.write()
+    plainly(lab, "up")
+    homes = ("immich", "scratch", "gpu-tenancy-system")
+    paths = [path for home in homes for path in (f"{NAMESPACES}/{home}", f"{NAMESPACES}/{home}/configmaps/mine")]
+    for path in paths[1::2]:
+        lab.cluster.api.create(path.rpartition("/")[0], {"metadata": {"name": "mine"}})
+    uids = [lab.found(path)["metadata"]["uid"] for path in paths]
+
+    def renamed(config: dict[str, Any]) -> None:
+        config["cluster"]["system_namespace"] = "elsewhere"
+        del config["tenants"]["scratch"]
+
+    lab.write(renamed)
+    plainly(lab, "up")
+    assert lab.cluster.api.get(LEDGER) is None
+    lab.write()
+    assert "\nlab uses again" not in lab.succeed("up")
+    forget(lab)
+    assert "\nlab uses again what this stack made earlier: " in lab.succeed("up")
+    plainly(lab, "destroy")
+    assert [lab.found(path)["metadata"]["uid"] for path in paths] == uids
+    assert names.POD_SECURITY_ENFORCE not in lab.found(IMMICH)["metadata"]["labels"]
+
+
+def test_each_command_stops_at_the_state_of_another_cluster(lab: Lab, tmp_path: Path) -> None:
+    lab.write()
+    lab.succeed("up")
+    before, file = lab.versions(), tmp_path / "state.json"
+    stack = ("--stack", lab.stack, "--file", str(file))
+    assert lab.space.pulumi("stack", "export", *stack, cwd=lab.space.project).code == 0
+    uid = lab.found(f"{NAMESPACES}/kube-system")["metadata"]["uid"]
+    own = file.read_text()
+    file.write_text(own.replace(uid, "another"))
+    assert lab.space.pulumi("stack", "import", *stack, cwd=lab.space.project).code == 0
+    for command in ("up", "destroy", "refresh"):
+        said = lab.run(command)
+        assert said.code == 1
+        assert said.text.startswith("The state of lab is of another cluster than "), said.text
+    assert lab.versions() == before
+    file.write_text(own)
+    assert lab.space.pulumi("stack", "import", *stack, cwd=lab.space.project).code == 0
+    lab.succeed("destroy")
+
+
+def plainly(lab: Lab, command: str) -> None:
+    """Runs Pulumi alone. Creates the stack if the state lacks it."""
+    lab.space.pulumi("stack", "select", "--create", "--stack", lab.stack, cwd=lab.space.project)
+    given = (command, "--yes", "--skip-preview", "--stack", lab.stack)
+    done = lab.space.pulumi(*given, cwd=lab.space.project, **lab.kubeconfig)
+    assert done.code == 0, done.text
+
+
+def forget(lab: Lab) -> None:
+    given = ("stack", "rm", lab.stack, "--force", "--preserve-config", "--yes")
+    done = lab.space.pulumi(*given, cwd=lab.space.project)
+    assert done.code == 0, done.text
 
 
 def remove_claim(lab: Lab, path: str) -> None:

@@ -16,6 +16,8 @@ from google.protobuf import empty_pb2
 from pulumi.runtime import mocks, rpc, settings
 from pulumi.runtime.proto import resource_pb2, source_pb2
 
+from tenancy.names import EXEMPT_BY_NAME
+
 PROJECT, STACK = "gpu-tenancy", "test"
 # The annotation of each patch.
 PATCHED = {"pulumi.com/patchFieldManager": "gpu-tenancy/test"}
@@ -56,7 +58,9 @@ class Graph:
         return found[0]
 
     def objects(self) -> list[Mapping[str, Any]]:
-        return [_whole(r.inputs) for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]
+        """Returns all objects but the patch of kube-system, which has no field and identifies the cluster."""
+        found = [r.inputs for r in self.resources if r.custom and {"apiVersion", "kind"} <= r.inputs.keys()]
+        return [_whole(inputs) for inputs in found if inputs["metadata"]["name"] != EXEMPT_BY_NAME]
 
     def parent(self, resource: Recorded) -> Recorded | None:
         return self._by_urn.get(resource.parent_urn)

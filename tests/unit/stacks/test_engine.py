@@ -5,6 +5,19 @@ from pathlib import Path
 import pytest
 
 from stacks.engine import Engine, EngineError, environment, refuse_flags
+from stacks.lock import state_files
+
+
+def test_the_backup_that_a_removed_stack_has_left_is_no_state(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: gpu-tenancy\n")
+    states = tmp_path / ".pulumi" / "stacks" / "gpu-tenancy"
+    states.mkdir(parents=True)
+    for name in ("lab.json.bak", "lab.json.bak.attrs", "lab2.json"):
+        (states / name).touch()
+    engine = Engine(tmp_path, "lab", {"PULUMI_BACKEND_URL": f"file://{tmp_path}"})
+    assert state_files(engine) == {}
+    (states / "lab.json").touch()
+    assert [file.name for file in state_files(engine)] == ["lab.json"]
 
 
 def refused(*flags: str, gated: bool = True, **environ: str) -> list[str]:

@@ -1,39 +1,29 @@
-"""Tests that a state of another cluster is found by the uids of its namespaces."""
+"""Tests that a state of another cluster is found by the uid of kube-system."""
 
 from typing import Any
 
-from stacks.existing.origin import lost, namespaces_by_uid
+import pytest
+
+from stacks.existing.origin import is_of_another_cluster
 from tests.support.cluster_objects import Objects, namespace
 
-PATH = "/api/v1/namespaces"
-NAMESPACE = "kubernetes:core/v1:NamespacePatch"
+PATCH = "kubernetes:core/v1:NamespacePatch"
+CLUSTER = Objects({"/api/v1/namespaces": [namespace("kube-system", uid="1"), namespace("immich", uid="2")]})
 
 
-def state(*resources: dict[str, Any]) -> dict[str, Any]:
-    return {"deployment": {"resources": [*resources]}}
+def patched(name: str, **metadata: Any) -> dict[str, Any]:
+    return {"type": PATCH, "outputs": namespace(name, **metadata)}
 
 
-def created(name: str, uid: str) -> dict[str, Any]:
-    return {"type": NAMESPACE, "outputs": namespace(name, uid=uid)}
-
-
-STATE = namespaces_by_uid(state(created("immich", "1"), created("agents", "2"), {"type": "kubernetes:core/v1:Secret"}))
-
-
-def test_a_new_cluster_with_namespaces_of_the_same_names_is_another_one() -> None:
-    assert lost(STATE, Objects({PATH: [namespace("immich", uid="3")]})) == ["agents", "immich"]
-    assert lost(STATE, Objects()) == ["agents", "immich"]
-
-
-def test_a_cluster_that_lost_some_of_the_namespaces_is_the_same() -> None:
-    assert lost(STATE, Objects({PATH: [namespace("immich", uid="1"), namespace("agents", uid="3")]})) == []
-
-
-def test_a_state_without_a_live_namespace_is_of_no_cluster() -> None:
-    resources = (
-        {"type": NAMESPACE},
-        {"type": NAMESPACE, "outputs": {}},
-        {"type": NAMESPACE, "outputs": namespace("a")},
-    )
-    assert namespaces_by_uid(state(*resources)) == {}
-    assert namespaces_by_uid({"deployment": {}}) == {}
+@pytest.mark.parametrize(
+    ("state", "is_of_another"),
+    [
+        ([patched("kube-system", uid="1")], False),
+        ([patched("immich", uid="2"), patched("kube-system", uid="3")], True),
+        ([patched("immich", uid="4")], False),
+        ([{"type": PATCH}, patched("kube-system"), {"type": "kubernetes:core/v1:Secret"}], False),
+    ],
+    ids=["the same", "another", "no cluster", "not yet rolled out"],
+)
+def test_the_uid_of_kube_system_identifies_the_cluster(state: list[Any], is_of_another: bool) -> None:
+    assert is_of_another_cluster(state, CLUSTER) is is_of_another
