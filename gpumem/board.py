@@ -1,4 +1,4 @@
-"""Gathers the reports on the page of `kubectl gpumem board`: `who`, and `why` for everything that waits."""
+"""Gathers the reports on the page of `kubectl gpumem board`: `status`, `changes`, `who`, and `why` for what waits."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 from agents.kube.client import Object
 from agents.runtime.errors import AgentError
 from gpumem import cluster
+from gpumem.changes import Change, changes
 from gpumem.cluster import ClusterSnapshot
 from gpumem.evidence import KINDS, gather, is_pending, readable
 from gpumem.pods import Workload
+from gpumem.report import said
 from gpumem.source import ReadOnce, Source
+from gpumem.status import Status, status
 from gpumem.who import Filter, Waiting, Who, who
 from gpumem.why import Answer, why
 from tenancy.names import KUEUE_API
@@ -19,6 +22,7 @@ from tenancy.workload import maps_at
 
 # The most waiting pods and workloads with a reason. A reason needs the lists of Events and ReplicaSets of a namespace.
 _MOST_EXPLAINED = 20
+_ACTS_SECONDS = 3600  # Kubernetes keeps Events for an hour.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +36,14 @@ class Wait:
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """The reports on the cluster at the time `at`. `named` is False if the reports have no names of pods."""
+    """The reports on the cluster at the time `at`. `named` is False if the reports have no names of pods.
+
+    `acts` has what the platform did in the last hour, the newest first.
+    """
 
     at: datetime
+    status: Status
+    acts: tuple[Change, ...]
     who: Who
     waits: tuple[Wait, ...]
     named: bool = True
@@ -52,8 +61,19 @@ def read(source: Source, system: str, namespace: Callable[[], str], only: str | 
     for number, (target, asks) in enumerate(waiting):
         answer = _answer(once, found, target, system, gaps) if number < _MOST_EXPLAINED else None
         waits.append(Wait(about=str(target), asks=asks, answer=answer))
+    acts, judged = _acts(once, system, own, gaps), status(once, found, system)
     users = replace(users, unknown=tuple(dict.fromkeys((*users.unknown, *gaps))))
-    return Board(at=source.now or datetime.now(UTC), who=users, waits=tuple(waits))
+    return Board(at=source.now or datetime.now(UTC), status=judged, acts=acts, who=users, waits=tuple(waits))
+
+
+def _acts(source: Source, system: str, own: str | None, gaps: list[str]) -> tuple[Change, ...]:
+    try:
+        found = changes(source, system, _ACTS_SECONDS, namespace=own, pool=None, own=lambda: own or system)
+    except AgentError as error:
+        gaps.append(f"what the platform did: {said(error)}")
+        return ()
+    gaps += found.unknown
+    return found.changes[::-1]
 
 
 def without_names(board: Board) -> Board:
@@ -74,7 +94,7 @@ def without_names(board: Board) -> Board:
         unknown=(f"{len(board.who.unknown)} facts",) if board.who.unknown else (),
     )
     waits = tuple(Wait(about=f"{count} x {title}") for title, count in sorted(titles.items()))
-    return replace(board, who=users, waits=waits, named=False)
+    return replace(board, who=users, waits=waits, acts=(), named=False)
 
 
 def _asks(row: Waiting) -> str:

@@ -12,12 +12,12 @@ from typing import Any
 
 from agents.kube.client import ApiError
 from agents.kube.journal import JournalError, content_of
-from agents.kube.kubectl import Kubectl
 from agents.kube.nodes import NODES
 from gpumem.cluster import ledger as read_ledger
 from gpumem.evidence import SeenEvent, seen_event
 from gpumem.paper import Paper, text_of_lines
-from gpumem.report import rfc3339, row
+from gpumem.report import rfc3339, row, said
+from gpumem.source import Source
 from gpumem.who import check_pool
 from tenancy import names
 from tenancy.decode import decode
@@ -111,7 +111,7 @@ class _ScaledTo:
 
 
 def changes(
-    source: Kubectl,
+    source: Source,
     system: str,
     seconds: float,
     *,
@@ -171,7 +171,7 @@ def _tenants(ledger: Ledger, pool: str | None) -> set[str]:
 
 
 def _events(
-    source: Kubectl, threads: Executor, namespace: str | None, own: Callable[[], str], gaps: list[str]
+    source: Source, threads: Executor, namespace: str | None, own: Callable[[], str], gaps: list[str]
 ) -> list[SeenEvent]:
     """Returns the agents' Events in the namespace, or in all namespaces. Raises ApiError."""
     path = f"/api/v1/namespaces/{namespace}/events" if namespace else "/api/v1/events"
@@ -184,12 +184,12 @@ def _events(
     except ApiError as error:
         if namespace or error.status != http.client.FORBIDDEN:
             raise
-        gaps.append(f"the Events of other namespaces than {own()}: {error}")
+        gaps.append(f"the Events of other namespaces than {own()}: {said(error)}")
         return _events(source, threads, own(), own, gaps)
     return [each for each in found if each.at and each.reason in _REASONS]
 
 
-def _journals(source: Kubectl, system: str, ledger: Ledger, gaps: list[str]) -> list[_Act]:
+def _journals(source: Source, system: str, ledger: Ledger, gaps: list[str]) -> list[_Act]:
     """Returns the entries of the journals. A journal without a ConfigMap has no entries."""
     found: list[_Act] = []
     for agent, entries_of in ((names.WATCHDOG, _of_watchdog), (names.GATE, _of_gate)):
@@ -199,7 +199,7 @@ def _journals(source: Kubectl, system: str, ledger: Ledger, gaps: list[str]) -> 
             found += [*entries_of(content, name, ledger)]
         except ApiError as error:
             if error.status != http.client.NOT_FOUND:
-                gaps.append(f"the journal {name}: {error}")
+                gaps.append(f"the journal {name}: {said(error)}")
         except (JournalError, ValueError, OverflowError, OSError) as error:
             gaps.append(f"the journal {name}: {error}")
     return found

@@ -155,8 +155,9 @@ def pool_facts(pool: PoolRow) -> Iterator[Fact]:
         where = f"; {pool.largest_room_mib} on one device" if pool.largest_room_mib != pool.room_mib else ""
         yield Fact(f"for a seat: {pool.room_mib} free by the ledger{where}")
         where = f"; {pool.largest_free_mib} on one device" if pool.largest_free_mib != pool.free_mib else ""
-        less = f", less the floor of {pool.floor_mib} where that is less" if pool.measured_free_mib is not None else ""
-        yield Fact(f"for other pods: {pool.free_mib} free{where}{less}")
+        above = pool.floor_mib if pool.measured_free_mib is not None else 0
+        also = f"; as measured, that much must be free above the floor of {above}" if above else ""
+        yield Fact(f"for other pods: {pool.free_mib} free{where}{also}")
     if pool.measured_free_mib is not None:
         lent = f", {pool.lent_mib} used by pods that declare nothing" if pool.lent_mib is not None else ""
         yield Fact(f"measured: {pool.measured_free_mib} free{lent}")

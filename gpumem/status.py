@@ -7,11 +7,11 @@ from datetime import datetime
 from enum import StrEnum
 
 from agents.kube.client import ApiError, Object
-from agents.kube.kubectl import Kubectl
 from gpumem.cluster import CLUSTER_QUEUES, ClusterSnapshot, age
 from gpumem.paper import Paper, text_of_lines
 from gpumem.report import DONE, NOT_KNOWN, STARTS, WAITS, said
 from gpumem.rows import NodeRow, WholeRow
+from gpumem.source import Source
 from gpumem.who import Who, who
 from tenancy.ledger import Pool
 from tenancy.names import EXPORTER, KUEUE, LABEL_NAME, LABEL_PART_OF, PROJECT, RECONCILE, node_agent_namespace
@@ -56,7 +56,7 @@ class Status:
         return max((part.state for part in self.parts), key=[*State].index)
 
 
-def status(source: Kubectl, cluster: ClusterSnapshot, system: str) -> Status:
+def status(source: Source, cluster: ClusterSnapshot, system: str) -> Status:
     """Returns the report: a part for each workload, pool and queue that the ledger declares, and for others of ours.
 
     A part that the user may not read is unknown. A part that was made just now, and has not worked yet, is starting.
@@ -95,7 +95,7 @@ def _absent(declared: Iterable[str], parts: Sequence[Part]) -> list[Part]:
     ]
 
 
-def _kueue(source: Kubectl, cluster: ClusterSnapshot) -> list[Part]:
+def _kueue(source: Source, cluster: ClusterSnapshot) -> list[Part]:
     found = _read(
         source, "/apis/apps/v1/deployments", lambda each: _deployment(each, cluster.now), f"{LABEL_NAME}={KUEUE}"
     )
@@ -105,7 +105,7 @@ def _kueue(source: Kubectl, cluster: ClusterSnapshot) -> list[Part]:
     return [Part(name=KUEUE, state=State.UNKNOWN, text=text)]
 
 
-def _read(source: Kubectl, path: str, judge: Callable[[Object], Part], selector: str = _OURS) -> list[Part]:
+def _read(source: Source, path: str, judge: Callable[[Object], Part], selector: str = _OURS) -> list[Part]:
     try:
         selected = {"labelSelector": selector} if selector else {}
         return [part for each in source.items(path, **selected) for part in _judged(each, judge)]

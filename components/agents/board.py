@@ -72,9 +72,12 @@ def board_agent(args: BoardArgs) -> Agent:
 def _rules(args: BoardArgs) -> Iterator[PolicyRule]:
     system = args.cluster.system_namespace
     yield from telemetry_rules(system)
-    yield PolicyRule("batch", ("cronjobs",), ("get",), resource_names=(names.GATE,), namespace=system)
+    journals = tuple(map(names.journal, (names.WATCHDOG, names.GATE)))
+    yield PolicyRule("", ("configmaps",), ("get",), resource_names=journals, namespace=system)
+    yield PolicyRule("batch", ("cronjobs",), ("get", "list"), namespace=system)
+    yield PolicyRule("apps", ("daemonsets",), ("list",), namespace=names.node_agent_namespace(system))
     yield PolicyRule("", ("pods", "events"), ("list",))
-    yield PolicyRule("apps", ("deployments",), ("get",))
+    yield PolicyRule("apps", ("deployments",), ("get", "list"))
     yield PolicyRule("apps", ("replicasets",), ("list",))
     yield PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list",))
     if args.frameworks:

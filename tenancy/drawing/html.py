@@ -78,18 +78,33 @@ def section(title: str, *parts: str) -> str:
     return f"<section><h2>{text(title)}</h2>{body}</section>" if body else ""
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], styles: Mapping[str, str] | None = None) -> str:
-    """Returns a table, or "" without rows. `styles` has the CSS classes of columns."""
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    styles: Mapping[str, str] | None = None,
+    *,
+    alarm: str = "",
+    style: str = "",
+) -> str:
+    """Returns a table, or "" without rows. `styles` has the CSS classes of columns, and `style` is that of the table.
+
+    The cells of the column `alarm` are alarms, unless they have only a dash.
+    """
     cells = [*rows]
 
     def row(kind: str, found: Sequence[str]) -> str:
-        classes = ((styles or {}).get(name, "") for name in header)
         return "".join(
-            f'<{kind} class="{style}">{text(cell)}</{kind}>' for cell, style in zip(found, classes, strict=True)
+            _cell(kind, cell, (styles or {}).get(name, ""), name == alarm)
+            for name, cell in zip(header, found, strict=True)
         )
 
     body = "".join(f"<tr>{row('td', each)}</tr>" for each in cells)
-    return f"<table><tr>{row('th', header)}</tr>{body}</table>" if cells else ""
+    return f'<table class="{style}"><tr>{row("th", header)}</tr>{body}</table>' if cells else ""
+
+
+def _cell(kind: str, shown: str, style: str, alarms: bool) -> str:
+    bad = " bad" if alarms and kind == "td" and shown != "-" else ""
+    return f'<{kind} class="{style}{bad}">{text(shown)}</{kind}>'
 
 
 def pool(drawn: DrawnPool, changed: Container[str] = ()) -> str:

@@ -9,15 +9,29 @@ from gpumem import board, cluster
 from gpumem.board import Board
 from gpumem.draw_board import board_page
 from tenancy.ledger import LocalQueue, Pool, QueueQuota
-from tenancy.names import GPU, KUEUE_API, LABEL_NAME, SCHEDULER
-from tests.support.fake_cluster import SYSTEM
+from tenancy.names import (
+    EVENT_RECYCLED,
+    GPU,
+    KUEUE,
+    KUEUE_API,
+    LABEL_NAME,
+    LABEL_PART_OF,
+    PROJECT,
+    RECONCILE,
+    SCHEDULER,
+    WATCHDOG,
+)
+from tests.support.fake_cluster import NAMES, SYSTEM
 from tests.support.kubectl import BATCH, LEDGER_OF_PROD, FakeApi, add_exporter, api, node, page, pod
 from tests.support.paths import ROOT
 
 WORKLOADS = f"/apis/{KUEUE_API}"
 # Maps each picture to its width and height in pixels.
-PICTURES = {"board": (960, 1640), "board-phone": (390, 2250)}
-WAITS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}
+PICTURES = {"board": (960, 1910), "board-phone": (390, 2540)}
+CROWDED = (
+    f"0/2 nodes are available: 1 Insufficient {NAMES.gpumem}, 1 node(s) didn't match Pod's node affinity/selector."
+)
+WAITS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": CROWDED}
 
 
 def sample() -> FakeApi:
@@ -69,7 +83,21 @@ def sample() -> FakeApi:
     scheduler["metadata"]["labels"] = {LABEL_NAME: SCHEDULER}
     found.lists[f"/api/v1/namespaces/{SYSTEM}/pods"] = [scheduler]
     found.objects["/apis/apps/v1/namespaces/tts/deployments/tts"] = {"spec": {"replicas": 1}}
-    found.lists["/api/v1/events"] = []
+    recycled = {
+        "metadata": {"namespace": "translate"},
+        "reportingComponent": WATCHDOG,
+        "involvedObject": {"kind": "Pod", "namespace": "translate", "name": "translate-77d9fb6c4-w4m6p"},
+        "reason": EVENT_RECYCLED,
+        "message": "evicted because GPU 0 has 310 MiB free, and it used 1100 MiB beyond its budget",
+        "lastTimestamp": "2026-11-22T11:41:07Z",
+    }
+    found.lists["/api/v1/events"] = [recycled]
+    ran = {"metadata": {"name": RECONCILE, "namespace": SYSTEM, "labels": {LABEL_PART_OF: PROJECT}}, "spec": {}}
+    found.lists[f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs"] = [
+        {**ran, "status": {"lastSuccessfulTime": "2026-11-22T11:59:20Z"}}
+    ]
+    kueue = {"metadata": {"name": "kueue", "namespace": "kueue-system", "labels": {LABEL_NAME: KUEUE}}, "spec": {}}
+    found.lists["/apis/apps/v1/deployments"] = [{**kueue, "status": {"readyReplicas": 1}}]
     for namespace in ("caption", "team-a"):
         found.lists[f"/api/v1/namespaces/{namespace}/events"] = []
         found.lists[f"/apis/apps/v1/namespaces/{namespace}/replicasets"] = []
@@ -81,7 +109,11 @@ def _queue(name: str, used: int, borrowed: int, waiting: int) -> dict[str, Any]:
     return {
         "metadata": {"name": name},
         "spec": {"cohortName": "research"},
-        "status": {"flavorsUsage": [usage], "pendingWorkloads": waiting},
+        "status": {
+            "conditions": [{"type": "Active", "status": "True"}],
+            "flavorsUsage": [usage],
+            "pendingWorkloads": waiting,
+        },
     }
 
 

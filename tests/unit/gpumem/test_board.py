@@ -260,6 +260,27 @@ def test_a_device_with_an_alarm_comes_first() -> None:
     assert [each.text for each in tree(html).iter("h3")][:2] == ["k8s-node1, gpu 0", "k8s-node1, gpu 1"]
 
 
+def test_what_is_wrong_and_what_was_done_come_first_and_then_the_pool_in_trouble() -> None:
+    found = read(sample())
+    (pool,), (node,) = found.who.pools, found.who.nodes
+    (device,) = node.devices
+    calm = replace(device, measured_free_mib=5000, held_mib=1)
+    idle = replace(node, node="idle-1", pool="a-idle", devices=(calm,))
+    users = replace(found.who, pools=(replace(pool, pool="a-idle"), pool), nodes=(idle, node))
+    html = board_page(replace(found, who=users), 5)
+    titles = [each.text for each in tree(html).iter("h2")]
+    assert titles[:4] == ["Platform", "Last hour", "t4", "a-idle"]
+    assert "pool t4 is wrong: k8s-node1, gpu 0 has 1200 MiB free, under the floor of 1536" in text(html)
+    assert "GpuMemoryRecycled" in text(html)
+
+
+def test_what_is_over_budget_is_an_alarm_and_both_bars_have_the_device_as_their_scale() -> None:
+    html = board_page(read(sample()), 5)
+    assert [cell.text for cell in tree(html).iter("td") if "bad" in (cell.get("class") or "")] == ["1100", "900"]
+    amounts = [sum(int(part.rpartition(" ")[2]) for part in each) for each in bars(html)]
+    assert amounts == [15360, 15360]
+
+
 def test_a_bar_without_memory_has_no_parts() -> None:
     found = read(sample())
     (node,) = found.who.nodes
