@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.pod_info import Entitlement
+from agents.extender.cache.search import Answer
 from agents.kube.client import Object
 from gpumem.cluster import ClusterSnapshot
 from gpumem.pods import WholePod
@@ -217,7 +217,7 @@ def _obstacles(cluster: ClusterSnapshot, name: str, tolerated: Callable[[Object]
         yield "capacity", f"advertises no {names.gpumem}"
 
 
-def _by_device(seated: bool, name: str, fits: FilterAnswer) -> tuple[str, str]:
+def _by_device(seated: bool, name: str, fits: Answer) -> tuple[str, str]:
     if name in fits.hopeless:
         return "too-large", fits.hopeless[name]
     text = fits.refused[name]

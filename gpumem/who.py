@@ -180,7 +180,7 @@ def _device(
         usage,
         offered_mib=usage.mib,
         room_mib=max(min(offered_mib - usage.held_mib, most_mib), 0),
-        free_mib=min(usage.free_mib, most_mib),
+        free_mib=min(usage.room_mib, most_mib),
         kept_mib=kept_mib,
         measured_used_mib=seen.used_bytes // MIB if seen else None,
         floor_mib=floor_mib,
@@ -228,7 +228,7 @@ class _Holders:
     def node(self, usage: NodeUsage) -> NodeRow:
         reading, devices = self._cluster.measured.get(usage.node), self._cluster.devices.get(usage.node)
         floor_mib = devices.floor_mib if devices else 0
-        kept = self._cluster.cache.node(usage.node).kept
+        absent = self._cluster.cache.node(usage.node).absent
         pool = devices.pool if devices else usage.pool
         unusable = self._closed.get(usage.node, usage.unusable)
         advertised = advertised_mib(self._cluster, usage.node) if devices else 0
@@ -242,7 +242,7 @@ class _Holders:
                     each,
                     reading,
                     floor_mib,
-                    kept.get(each.index, 0),
+                    absent.get(each.index, 0),
                     self._on(each, pool, reading),
                     most_mib=most_mib,
                 )

@@ -15,7 +15,7 @@ from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
 from gpumem.who import Filter, check, who
-from tenancy.devices.absent import Shape, absent_seats, shapes_of, taken_seats
+from tenancy.devices.absent import absent_seats, present_seats, seats_by_tenant
 from tenancy.devices.placement import Bin, Impossible, Item, Placement
 from tenancy.devices.spread import place_on_nodes
 from tenancy.ledger import Ledger
@@ -180,16 +180,16 @@ def _without_budget(mine: NodeRow | WholeRow, moving: Collection[str], evicted: 
 
 def _absent(cluster: ClusterSnapshot, pool: str, ending: Collection[str]) -> Iterator[Item]:
     """Yields the seats of the pool that have no pod after the pods in `ending` have ended."""
-    present: dict[str, Counter[Shape]] = {}
-    for name, devices in cluster.devices.items():
-        if devices.pool == pool:
-            for pod in cluster.cache.node(name).pods.values():
-                if pod.uid not in ending:
-                    taken = taken_seats(pod.request, cluster.ledger.seat_named(pod.namespace, pod.seat), pool)
-                    present.setdefault(pod.namespace, Counter())[taken.shape] += taken.seats
-    for tenant in sorted({seat.tenant for seat in cluster.ledger.seats_in(pool)}):
-        seats = (seat for seat in cluster.ledger.seats_of(tenant) if seat.pool == pool)
-        for shape in absent_seats(shapes_of(seats), present.get(tenant, {})).elements():
+    pods = (
+        (pod.namespace, pod.request, pod.seat)
+        for name, devices in cluster.devices.items()
+        if devices.pool == pool
+        for pod in cluster.cache.node(name).pods.values()
+        if pod.uid not in ending
+    )
+    present = present_seats(cluster.ledger, pool, pods)
+    for tenant, seats in sorted(seats_by_tenant(cluster.ledger, pool).items()):
+        for shape in absent_seats(seats, present.get(tenant, {})).elements():
             yield Item(f"seat of {tenant}", shape.mib, shape.count)
 
 

@@ -203,6 +203,7 @@ EVENT_GUARDED = "OomScoreLowered"
 EVENT_UNGUARDED = "OomScoreNotLowered"
 
 # The possible reasons of the extender's Events about a pod.
+EVENT_PLACED = "GpuPlaced"
 EVENT_SEAT_HELD = "GpuSeatHeldBack"
 EVENT_SEAT_OVERCROWDED = "GpuSeatOvercrowded"
 EVENT_DEVICE_LOST = "GpuDeviceLost"

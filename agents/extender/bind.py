@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, LifoQueue
 
-from agents.extender.cache.answers import NotAssumed
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.pod_info import PodInfo
-from agents.extender.filter import CachedRequest, RequestCache, request_of
 from agents.extender.protocol import BindRequest
+from agents.extender.waiting import WaitingPods
 from agents.kube.client import Api, ApiError
 from agents.kube.paths import ApiPath, below
 from agents.kube.pods import Pod, pods_of
@@ -24,17 +23,11 @@ from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.items import Unjudged, attempted
 from agents.runtime.log import Log
-from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
-# The timeout of one request to the API server.
-TIMEOUT_SECONDS = 2.0
-ATTEMPTS = 2
-# A bind must end this many seconds before kube-scheduler's timeout.
-_ANSWER_SECONDS = 0.5
-# The wait before the second attempt of a bind, unless the API server sends Retry-After.
-_BACKOFF_SECONDS = 0.25
+# The timeout of one request to the API server. A bind must end before kube-scheduler's timeout.
+TIMEOUT_SECONDS = EXTENDER_TIMEOUT_SECONDS - 1.0
 # The API server may close a connection that is idle for longer than this time.
 _IDLE_SECONDS = 30.0
 SETTLE_SECONDS = 5.0
@@ -43,9 +36,7 @@ _LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):
-    """The extender has not tried to bind the pod, or the deadline of the bind has passed. If the API server itself
-    refuses a bind, ApiError is raised instead of BindingError.
-    """
+    """The extender has not tried to bind the pod. If the API server refuses a bind, ApiError is raised instead."""
 
 
 class ClientPool:
@@ -89,30 +80,33 @@ class Binder:
 
     connections: ClientPool
     cache: Cache
-    requests: RequestCache
-    ledger: Callable[[], Ledger | None]
+    waiting: WaitingPods
     leads: Callable[[], bool]
     clock: Clock
     log: Log
     unsettled: dict[str, UnsettledBind] = field(default_factory=dict)
 
-    def bind(self, binding: BindRequest, names: Names) -> None:
-        """Binds the pod within kube-scheduler's timeout. Raises AgentError if the pod was not bound.
+    def bind(self, binding: BindRequest, names: Names) -> PodInfo:
+        """Binds the pod within kube-scheduler's timeout, and returns it with its devices. Raises AgentError if the pod
+        was not bound. kube-scheduler then tries the pod again.
 
         Refuses to bind a pod after the kube-scheduler in the extender's pod has lost its Lease. The extender of the new
         leader may already have given the same devices to other pods.
         """
-        deadline = self.clock.monotonic() + EXTENDER_TIMEOUT_SECONDS - _ANSWER_SECONDS
+        if not self.leads():
+            raise BindingError("this pod's scheduler no longer leads")
+        pod = self.waiting.of(binding.uid)
+        if pod is None:
+            raise BindingError(f"pod {binding.namespace}/{binding.name} has passed no filter here")
+        answer = self.cache.assume(binding.uid, pod.memory, binding.node, self.clock.monotonic(), pod.entitlement)
+        chosen = answer.pod
+        if chosen is None:
+            reasons = {**answer.refused, **answer.hopeless}
+            raise BindingError(f"{binding.node}: {reasons[binding.node]}")
+        unsettled = UnsettledBind(binding, str(time.time_ns()), self.clock.monotonic())
         with self.connections.one() as api:
-            request = self.requests.of(binding.uid) or self._requested(api, binding, names)
-            chosen = self.cache.assume(
-                binding.uid, request.memory, binding.node, self.clock.monotonic(), request.entitlement
-            )
-            if isinstance(chosen, NotAssumed):
-                raise BindingError(f"{binding.node}: {chosen.reason}")
-            assumed_at = str(time.time_ns())
-            annotations = _annotations(chosen, assumed_at, names)
-            self._post(api, annotations, UnsettledBind(binding, assumed_at, self.clock.monotonic()), deadline)
+            self._post(api, _annotations(chosen, unsettled.assumed_at, names), unsettled)
+        return chosen
 
     def settle(self, names: Names) -> None:
         """Reads the result of each bind without an answer from the API."""
@@ -126,7 +120,7 @@ class Binder:
                 if done:
                     self.cache.finish_binding(uid, self.clock.monotonic())
                 else:
-                    self.cache.forget(uid)
+                    self.cache.forget(uid, self.clock.monotonic())
 
     def _was_bound(self, unsettled: UnsettledBind, names: Names) -> bool | None:
         """Returns True if the bind set the pod's node, or None if the request may still reach the API server. Raises
@@ -138,14 +132,7 @@ class Binder:
         may_come = pod is not None and not pod.node and self.clock.monotonic() - unsettled.at < _LOST_SECONDS
         return None if may_come and not done else done
 
-    def _requested(self, api: Api, binding: BindRequest, names: Names) -> CachedRequest:
-        pod = _pod(api, binding)
-        request = request_of(pod, names, self.ledger()) if pod else None
-        if request is None:
-            raise BindingError(f"pod {binding.namespace}/{binding.name} is gone, or does not ask for {names.gpumem}")
-        return request
-
-    def _post(self, api: Api, annotations: dict[str, str], unsettled: UnsettledBind, deadline: float) -> None:
+    def _post(self, api: Api, annotations: dict[str, str], unsettled: UnsettledBind) -> None:
         binding = unsettled.binding
         metadata = {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}
         body = {
@@ -154,42 +141,15 @@ class Binder:
             "metadata": {**metadata, "annotations": annotations},
             "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
         }
-        unanswered = False
         try:
-            for left in reversed(range(ATTEMPTS)):
-                self._check(deadline)
-                try:
-                    api.create(below(_path(binding), "binding"), body)
-                    break
-                except ApiError as error:
-                    unanswered = unanswered or error.retried
-                    if not (error.retried and left and self._waited(error, deadline)):
-                        raise
-        except AgentError:
-            # If an attempt without a response has bound the pod, the next attempt fails with a conflict.
-            if unanswered:
+            api.create(below(_path(binding), "binding"), body)
+        except ApiError as error:
+            if error.retried:  # the API server may have bound the pod without an answer
                 self.unsettled[binding.uid] = unsettled
             else:
-                self.cache.forget(binding.uid)
+                self.cache.forget(binding.uid, self.clock.monotonic())
             raise
         self.cache.finish_binding(binding.uid, self.clock.monotonic())
-
-    def _check(self, deadline: float) -> None:
-        """Raises BindingError if the Binder must not begin another attempt."""
-        if not self.leads():
-            raise BindingError("this pod's scheduler no longer leads")
-        if self.clock.monotonic() + TIMEOUT_SECONDS > deadline:
-            raise BindingError(f"the API was too slow: kube-scheduler waits for {EXTENDER_TIMEOUT_SECONDS} s")
-
-    def _waited(self, error: ApiError, deadline: float) -> bool:
-        """Sleeps until the next attempt, and returns True. Returns False without a wait if the next attempt might end
-        after the deadline.
-        """
-        wait = _BACKOFF_SECONDS if error.retry_after_seconds is None else error.retry_after_seconds
-        if self.clock.monotonic() + wait + TIMEOUT_SECONDS > deadline:
-            return False
-        self.clock.sleep(wait)
-        return True
 
 
 def _annotations(pod: PodInfo, assumed_at: str, names: Names) -> dict[str, str]:

@@ -1,142 +1,108 @@
 """Computes the answers to kube-scheduler's filter and preempt requests from the cache, without I/O."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from agents.extender.cache.answers import FilterAnswer
-from agents.extender.cache.cache import Cache
+from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.informers import Informers
-from agents.extender.cache.node_info import NodeInfo, Shortage
-from agents.extender.cache.pod_info import (
-    NO_SEAT,
-    Entitlement,
-    Nomination,
-    PodInfo,
-    PodState,
-)
-from agents.extender.cache.state import RESERVE_SECONDS
-from agents.extender.hold import HeldSeat, SeatHolds, crowded, reclaimable
+from agents.extender.cache.node_info import NodeInfo
+from agents.extender.cache.pod_info import Nomination, PodInfo, PodState
+from agents.extender.cache.search import Answer
 from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
 from agents.extender.report import held_event
+from agents.extender.waiting import WaitingPod, WaitingPods, crowded, reclaimable, waiting_pod
 from agents.kube.events import Event
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from agents.runtime.items import Unjudged, judged
-from tenancy.devices.allocate import MemoryRequest
-from tenancy.devices.waiting import seats_for
-from tenancy.ledger import Ledger
 from tenancy.names import Names
 
 
 @dataclass(frozen=True, kw_only=True)
-class CachedRequest:
-    """A pod's request, and the result of the pod's last filter.
-
-    `short` has the shortages of a seat that was placed while other pods used its memory. `held` is set while the
-    extender delays the pod of a seat.
-    """
-
-    memory: MemoryRequest
-    entitlement: Entitlement = NO_SEAT
-    short: tuple[Shortage, ...] = ()
-    held: HeldSeat | None = None
-
-
-def request_of(pod: Pod, names: Names, ledger: Ledger | None) -> CachedRequest | None:
-    """Returns the pod's request, or None if the pod requests no GPU memory. Raises FieldError."""
-    memory = pod.memory_request(names)
-    if memory is None:
-        return None
-    label = pod.seat_label(names)
-    seats = seats_for(ledger, pod.namespace, memory, pod.node_selector, label) if ledger else ()
-    pools = frozenset(seat.pool for seat in seats)
-    return CachedRequest(memory=memory, entitlement=Entitlement(pod.priority, pools, pod.namespace, label))
-
-
-class RequestCache:
-    """Stores the requests of the last filtered pods, because a bind request contains only the pod's name."""
-
-    _MOST = 10_000
-
-    def __init__(self) -> None:
-        self._requests: dict[str, CachedRequest] = {}
-
-    def remember(self, uid: str, request: CachedRequest) -> None:
-        self._requests.pop(uid, None)
-        self._requests[uid] = request
-        while len(self._requests) > self._MOST:
-            self._requests.pop(next(iter(self._requests)), None)
-
-    def of(self, uid: str) -> CachedRequest | None:
-        return self._requests.get(uid)
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlacementVerbs:
-    """Computes the answers to filter and preempt requests. `requests` stores the request of each pod until the pod is
-    bound.
+    """Computes the answers to filter and preempt requests.
+
+    If a seat's memory is free by the ledger, its pod is placed at the latest after `hold_seconds`. While other pods use
+    the memory, the pod could not allocate its budget. During this delay, the gate stops workloads and the watchdog
+    recycles pods. The extender does not delay the pod if a node has a shortage of at most the floor and no pod over its
+    budget, because a delay would not free memory there. `led_since` returns the time in monotonic seconds when this
+    process became the leader, or None.
     """
 
     informers: Informers
     cache: Cache
-    holds: SeatHolds
+    waiting: WaitingPods
+    hold_seconds: float
+    led_since: Callable[[], float | None]
     tell: Callable[[Event], None]
     clock: Clock
-    requests: RequestCache = field(default_factory=RequestCache)
 
-    def fits(self, query: FilterRequest, names: Names) -> FilterAnswer:
+    def fits(self, query: FilterRequest, names: Names) -> Answer:
         """Chooses the best of the nodes in the request, and reserves devices of this node."""
-        request = judged(lambda: request_of(query.pod, names, self.informers.ledger))
-        if isinstance(request, Unjudged):
-            self.informers.problems.note("pod", str(query.pod), request.why)
-            return FilterAnswer((), {}, dict.fromkeys(query.nodes, request.why))
-        if request is None:
-            return FilterAnswer(query.nodes, {}, {})
-        uid, now = query.pod.uid, self.clock.monotonic()
-        fits = self._fit(query, request)
-        if fits.short:
-            fits, request = self._short(query, request, fits)
-        if fits.nodes:
-            self.holds.release(uid)
-        elif (node := query.pod.nominated_node) is not None and node in fits.refused:
-            self.cache.retain(
-                Nomination(uid=uid, node=node, request=request.memory, priority=request.entitlement.priority), now
-            )
-        self.requests.remember(uid, request)
-        return fits
+        pod = judged(lambda: waiting_pod(query.pod, names, self.informers.ledger))
+        if isinstance(pod, Unjudged):
+            self.informers.problems.note("pod", str(query.pod), pod.why)
+            return Answer((), {}, dict.fromkeys(query.nodes, pod.why))
+        if pod is None:
+            return Answer(query.nodes)
+        uid = query.pod.uid
+        before = self.waiting.of(uid)
+        if before is not None:
+            pod = replace(pod, held_since=before.held_since)
+        answer = self._fit(query, pod)
+        if answer.short:
+            answer, pod = self._short(query, pod, answer)
+        node = query.pod.nominated_node
+        if not answer.nodes and node is not None and node in answer.refused:
+            nomination = Nomination(uid=uid, node=node, request=pod.memory, priority=pod.entitlement.priority)
+            self.cache.retain(nomination, self.clock.monotonic())
+        self.waiting.remember(uid, replace(pod, nodes=() if answer.nodes else query.nodes))
+        return answer
 
-    def _short(
-        self, query: FilterRequest, request: CachedRequest, fits: FilterAnswer
-    ) -> tuple[FilterAnswer, CachedRequest]:
+    def _short(self, query: FilterRequest, pod: WaitingPod, answer: Answer) -> tuple[Answer, WaitingPod]:
         """Computes the answer for a seat that fits no node because other pods use its memory.
 
-        At first, the extender delays the seat's pod, reserves the seat's memory and evicts no pods. When the hold ends,
-        the extender places the pod even if other pods still use the seat's memory.
+        At first, the extender delays the seat's pod, reserves the seat's memory and evicts no pods. When the delay
+        ends, the extender places the pod even if other pods still use the seat's memory.
         """
-        pod, before = query.pod, self.requests.of(query.pod.uid)
-        short = reclaimable(fits.short, self.informers.ledger)
-        held = self.holds.hold(pod, short, self.informers.server_now)
-        until = None if held is None else held.until + RESERVE_SECONDS
-        by_ledger = self._fit(query, request, by_ledger=True, until=until)
-        if held is None:
-            short = reclaimable(by_ledger.short, self.informers.ledger)
-            return by_ledger, replace(request, short=short if crowded(short) else ())
-        if before is None or before.held is None:
-            self.tell(held_event(pod.reference, short, held.until - self.clock.monotonic()))
-        why = f"; the seat is held back for at most {self.holds.seconds:g} s for memory in use to be given back"
-        hopeless = {**fits.hopeless, **{node: reason + why for node, reason in fits.refused.items()}}
-        return FilterAnswer((), {}, hopeless, short), replace(request, held=held)
+        now, short = self.clock.monotonic(), reclaimable(answer.short, self.informers.ledger)
+        since = pod.held_since if pod.held_since is not None else self._began(query.pod, now)
+        until = since + self.hold_seconds
+        if not crowded(short) or until <= now:
+            placed = self._fit(query, pod, by_ledger=True)
+            short = reclaimable(placed.short, self.informers.ledger)
+            return placed, replace(pod, short=short if crowded(short) else ())
+        self._fit(query, pod, by_ledger=True, until=until + RESERVE_SECONDS)
+        if pod.held_since is None:
+            self.tell(held_event(query.pod.reference, short, until - now))
+        why = f"; the seat is held back for at most {self.hold_seconds:g} s for memory in use to be given back"
+        hopeless = {**answer.hopeless, **{node: reason + why for node, reason in answer.refused.items()}}
+        held = replace(pod, held_since=since, held_until=until, held_in=short[0].pool)
+        return Answer((), {}, hopeless, short), held
+
+    def _began(self, pod: Pod, now: float) -> float:
+        """Returns the time when the delay of the pod began.
+
+        For a pod from before this leadership, it begins at the pod's creation, because an earlier leader may have begun
+        it. A restart of the extender therefore never prolongs a delay.
+        """
+        created = judged(lambda: pod.created)
+        if isinstance(created, Unjudged):
+            return now
+        age = max((self.informers.server_now - created).total_seconds(), 0.0)
+        led = self.led_since()
+        return now if led is not None and now - age >= led else now - age
 
     def _fit(
-        self, query: FilterRequest, request: CachedRequest, *, by_ledger: bool = False, until: float | None = None
-    ) -> FilterAnswer:
+        self, query: FilterRequest, pod: WaitingPod, *, by_ledger: bool = False, until: float | None = None
+    ) -> Answer:
         """Returns the answer of `Cache.fit` to the request. If a node causes an error, the pod cannot get this node."""
 
-        def on(nodes: Collection[str]) -> FilterAnswer:
-            now, entitlement = self.clock.monotonic(), request.entitlement
+        def on(nodes: Collection[str]) -> Answer:
+            now = self.clock.monotonic()
             return self.cache.fit(
-                query.pod.uid, request.memory, nodes, now, entitlement, by_ledger=by_ledger, until=until
+                query.pod.uid, pod.memory, nodes, now, pod.entitlement, by_ledger=by_ledger, until=until
             )
 
         found = judged(partial(on, query.nodes))
@@ -149,11 +115,6 @@ class PlacementVerbs:
         rest = on([node for node in query.nodes if node not in broken])
         return replace(rest, hopeless={**rest.hopeless, **broken})
 
-    def _is_held(self, uid: str) -> bool:
-        """Returns True if the extender delays the pod. The extender chooses no victims for a delayed pod."""
-        last = self.requests.of(uid)
-        return last is not None and last.held is not None and self.clock.monotonic() < last.held.until
-
     def victims(self, query: PreemptRequest, names: Names) -> dict[str, Victims]:
         """Returns the victims on each node where evictions would help. Raises FieldError.
 
@@ -161,12 +122,12 @@ class PlacementVerbs:
         if kube-scheduler named no victim and the pod fits now. A kube-scheduler without kubernetes#135486 reports an
         error for any other empty list of victims.
         """
-        request, uid = request_of(query.pod, names, self.informers.ledger), query.pod.uid
-        if request is None:
+        pod, uid = waiting_pod(query.pod, names, self.informers.ledger), query.pod.uid
+        if pod is None:
             return dict(query.victims)
-        if self._is_held(uid):
+        if self.waiting.is_held(uid):
             return {}
-        preemption = _Preemption(self, uid, request)
+        preemption = _Preemption(self, uid, pod)
         if preemption.is_under_way(query.victims):
             return {}
         chosen = {node: judged(partial(preemption.victims, node, given)) for node, given in query.victims.items()}
@@ -186,7 +147,7 @@ class _Preemption:
 
     verbs: PlacementVerbs
     uid: str
-    request: CachedRequest
+    pod: WaitingPod
 
     def victims(self, name: str, given: Victims) -> Victims | None:
         """Returns the victims on a node, or None if the node is not a candidate.
@@ -208,10 +169,10 @@ class _Preemption:
             return None  # the pod fits now; kube-scheduler would report an error for an empty list
         if given.uids and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
             needed = node.by_priority({*given.uids, *needed})
-        return Victims(needed, given.pdb_violations)
+        return Victims(needed)
 
     def _lower(self, node: NodeInfo) -> list[PodInfo]:
-        priority = self.request.entitlement.priority
+        priority = self.pod.entitlement.priority
         return [pod for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority]
 
     def is_under_way(self, given: Mapping[str, Victims]) -> bool:
@@ -220,39 +181,26 @@ class _Preemption:
 
         The scheduler names no victims on such a node, because it already counts terminating pods as gone.
         """
-        node = self.verbs.cache.retained(self.uid, self.verbs.clock.monotonic())
+        node = self.verbs.cache.nominated_node(self.uid, self.verbs.clock.monotonic())
         return node is not None and node not in given and self._needed(node, ()) == ()
 
     def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
-        request, now = self.request, self.verbs.clock.monotonic()
         return self.verbs.cache.victims(
-            request.memory,
+            self.pod.memory,
             node,
             candidates,
-            now,
+            self.verbs.clock.monotonic(),
             uid=self.uid,
-            entitlement=request.entitlement,
-            seated=self._seated(node),
+            entitlement=self.pod.entitlement,
             server_now=self.verbs.informers.server_now,
         )
 
-    def _seated(self, name: str) -> Collection[str]:
-        ledger, node = self.verbs.informers.ledger, self.verbs.cache.node(name)
-        if ledger is None or node.inventory is None:
-            return ()
-        pool = node.inventory.pool
-        return {
-            pod.uid
-            for pod in node.pods.values()
-            if pool in {seat.pool for seat in seats_for(ledger, pod.namespace, pod.request, label=pod.seat)}
-        }
-
     def _lacks_gpumem(self, node: NodeInfo) -> bool:
         held_mib = sum(pod.request.total_mib for pod in node.pods.values())
-        return held_mib + self.request.memory.total_mib > sum(node.offered.values())
+        return held_mib + self.pod.memory.total_mib > sum(node.offered.values())
 
     def _has_cpu(self, node: NodeInfo, leaving: Collection[str]) -> bool:
-        needed_milli, now = self.request.memory.cpu_milli, self.verbs.informers.server_now
+        needed_milli, now = self.pod.memory.cpu_milli, self.verbs.informers.server_now
         gone = [p for p in node.pods.values() if p.uid in leaving or p.is_going(now)]
         freed_milli = sum(pod.request.cpu_milli for pod in gone)
         return not needed_milli or (node.cpu_milli is not None and node.cpu_milli + freed_milli >= needed_milli)

@@ -11,13 +11,13 @@ from agents.extender.bind import Binder
 from agents.extender.cache.informers import Informers
 from agents.extender.filter import PlacementVerbs
 from agents.extender.leader import LeaderCheck
-from agents.extender.pending import PendingPods
-from agents.extender.report import overcrowded_event
+from agents.extender.report import placed_event
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Family, Metric, MetricType
 from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, text_response
 from agents.runtime.items import Unjudged, attempted
+from agents.runtime.log import Log
 from agents.runtime.metrics import Counter, Histogram
 from tenancy.names import METRIC_EXTENDER_OVERCROWDED, METRIC_EXTENDER_REFUSALS, METRIC_EXTENDER_SECONDS, Names
 
@@ -92,13 +92,13 @@ COUNTED: Mapping[str, Metric] = {
 class VerbHandler:
     """Answers kube-scheduler's requests."""
 
-    def __init__(self, readiness: Readiness, placing: PlacementVerbs, binder: Binder, waiting: PendingPods) -> None:
+    def __init__(self, readiness: Readiness, placing: PlacementVerbs, binder: Binder, log: Log) -> None:
         self.seconds = Histogram(METRIC_EXTENDER_SECONDS, COUNTED[METRIC_EXTENDER_SECONDS].text, "verb")
         self.refusals = Counter(METRIC_EXTENDER_REFUSALS, COUNTED[METRIC_EXTENDER_REFUSALS].text, "reason")
         self._readiness = readiness
         self._placing = placing
         self._binder = binder
-        self._waiting = waiting
+        self._log = log
         self.overcrowded = Counter(METRIC_EXTENDER_OVERCROWDED, COUNTED[METRIC_EXTENDER_OVERCROWDED].text, "pool")
         self._verbs: Mapping[str, Callable[[bytes, Names], object]] = {
             protocol.FILTER: self._filter,
@@ -127,27 +127,24 @@ class VerbHandler:
 
     def _filter(self, body: bytes, names: Names) -> object:
         query = protocol.read_filter_request(body)
-        fits = self._placing.fits(query, names)
-        uid = query.pod.uid
-        request = self._placing.requests.of(uid)
-        if fits.nodes:
-            self._waiting.forget(uid)
-        elif request is not None and query.nodes:
-            self._waiting.refuse(uid, request, query.nodes)
-            self.refusals.add("held" if request.held else "no_room" if fits.refused else "never_fits")
-        return protocol.filter_result(fits.nodes, fits.refused, fits.hopeless)
+        answer = self._placing.fits(query, names)
+        if query.nodes and not answer.nodes:
+            held = self._placing.waiting.is_held(query.pod.uid)
+            self.refusals.add("held" if held else "no_room" if answer.refused else "never_fits")
+        return protocol.filter_result(answer.nodes, answer.refused, answer.hopeless)
 
     def _preempt(self, body: bytes, names: Names) -> object:
         return protocol.preemption_result(self._placing.victims(protocol.read_preempt_request(body), names))
 
     def _bind(self, body: bytes, names: Names) -> object:
         binding = protocol.read_bind_request(body)
-        request = self._placing.requests.of(binding.uid)
-        self._binder.bind(binding, names)
-        short = [each for each in request.short if each.node == binding.node] if request else ()
+        pod = self._binder.bind(binding, names)
+        waited = self._placing.waiting.of(binding.uid)
+        short = [each for each in waited.short if each.node == binding.node] if waited else []
         if short:
             self.overcrowded.add(short[0].pool)
-            self._placing.tell(overcrowded_event(binding.reference, short))
+        self._log.info("placed", pod=f"{binding.namespace}/{binding.name}", why=pod.why)
+        self._placing.tell(placed_event(binding.reference, pod.why, short))
         return protocol.BOUND
 
 

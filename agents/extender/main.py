@@ -16,19 +16,16 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import ReadingRefresher
-from agents.extender.cache.pod_info import PodInfo
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
-from agents.extender.hold import SeatHolds
 from agents.extender.leader import AlwaysLeader, LeaderCheck, LeaseWatcher
 from agents.extender.metrics import ExtenderMetrics
-from agents.extender.pending import PendingPods
 from agents.extender.report import lost_event
+from agents.extender.waiting import WaitingPods
 from agents.kube import transport
 from agents.kube.client import ATTEMPTS, Api, in_cluster
 from agents.kube.events import EventWriter, Recorder
 from agents.kube.paths import api_path
-from agents.kube.pods import BOUND, PODS
 from agents.kube.transport import Https
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError, StoppedError
@@ -135,9 +132,9 @@ class Extender:
         self._settings = settings
         self._namespace = settings.ledger_namespace
         self._scraper = scraper or Scraper()
-        self._claims, self._lists, self._telemetry = api(), api(), api()
+        self._claims, self._telemetry = api(), api()
         cache = Cache(Scoring(settings.scoring))
-        self.waiting = PendingPods(
+        self.waiting = WaitingPods(
             cache=cache,
             ledger=lambda: self.informers.ledger,
             nudge=self._nudge,
@@ -158,19 +155,19 @@ class Extender:
         self._events = EventWriter(
             recorder=Recorder(api=api(), controller=SCHEDULER, instance=settings.pod_name), clock=clock, log=log
         )
-        holds = SeatHolds(seconds=settings.hold_seconds, led_since=lambda: self._leadership.since, clock=clock)
         placing = PlacementVerbs(
             informers=self.informers,
             cache=cache,
-            holds=holds,
+            waiting=self.waiting,
+            hold_seconds=settings.hold_seconds,
+            led_since=lambda: self._leadership.since,
             tell=self._events.put,
             clock=clock,
         )
         self.binder = Binder(
             connections=ClientPool(hasty, clock),
             cache=cache,
-            requests=placing.requests,
-            ledger=lambda: self.informers.ledger,
+            waiting=self.waiting,
             leads=lambda: self._leadership.since is not None,
             clock=clock,
             log=log,
@@ -179,8 +176,6 @@ class Extender:
             read=self._measure, cache=cache, grown=self.waiting.grown, clock=clock, log=log
         )
         self.comparer = Comparer(
-            bound=self._bound,
-            renew=self.informers.renew,
             lost=lambda pod: self._events.put(lost_event(pod)),
             cache=cache,
             clock=clock,
@@ -191,7 +186,7 @@ class Extender:
             leadership=self._leadership,
             measured=lambda: self.measured.tried,
         )
-        self.verb_handler = VerbHandler(readiness, placing, self.binder, self.waiting)
+        self.verb_handler = VerbHandler(readiness, placing, self.binder, log)
         series = ExtenderMetrics(
             readiness=readiness,
             verbs=self.verb_handler,
@@ -200,7 +195,7 @@ class Extender:
             ages=self.measured.ages,
             unsettled=lambda: len(self.binder.unsettled),
             waiting=lambda: len(self.waiting),
-            held=lambda: holds.by_pool(self._pools()),
+            held=lambda: self.waiting.held_by_pool(self._pools()),
         )
         self.status_handler = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
 
@@ -262,9 +257,3 @@ class Extender:
             scraper=self._scraper,
             monotonic=self._clock.monotonic,
         )
-
-    def _bound(self) -> Iterable[PodInfo]:
-        if self.informers.names is None:
-            return ()
-        found = map(self.informers.bound, self._lists.items(PODS, **BOUND))
-        return [pod for pod in found if isinstance(pod, PodInfo)]

@@ -35,10 +35,9 @@ class FilterRequest:
 
 @dataclass(frozen=True)
 class Victims:
-    """The UIDs of one node's victims, and the number of victims that violate a PodDisruptionBudget (MetaVictims)."""
+    """The UIDs of one node's victims (MetaVictims). The extender does not count disrupted PodDisruptionBudgets."""
 
     uids: tuple[str, ...]
-    pdb_violations: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,7 @@ def preemption_result(victims: Mapping[str, Victims]) -> Json:
     """Returns an ExtenderPreemptionResult. The scheduler drops each node that is missing in the result."""
     return {
         "NodeNameToMetaVictims": {
-            node: {"Pods": [{"UID": uid} for uid in each.uids], "NumPDBViolations": each.pdb_violations}
-            for node, each in victims.items()
+            node: {"Pods": [{"UID": uid} for uid in each.uids], "NumPDBViolations": 0} for node, each in victims.items()
         }
     }
 
@@ -131,4 +129,4 @@ def _pod(arguments: Json) -> Pod:
 
 
 def _victims(victims: Json) -> Victims:
-    return Victims(tuple(str(pod["UID"]) for pod in victims["Pods"] or ()), int(victims.get("NumPDBViolations", 0)))
+    return Victims(tuple(str(pod["UID"]) for pod in victims["Pods"] or ()))

@@ -1,5 +1,5 @@
-"""Makes the extender's Events on pods. An Event reports that a seat's pod is delayed, that the pod was placed on memory
-in use, or that its device is lost.
+"""Makes the extender's Events on pods. An Event reports why a pod got its devices, that a seat's pod is delayed, or
+that a device is lost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import PodInfo
 from agents.kube.events import Event, Reference
-from tenancy.names import EVENT_DEVICE_LOST, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
+from tenancy.names import EVENT_DEVICE_LOST, EVENT_PLACED, EVENT_SEAT_HELD, EVENT_SEAT_OVERCROWDED
 
 _NAMED = 3  # the maximum number of devices in an Event, and of pods for each of these devices
 
@@ -23,14 +23,18 @@ def held_event(pod: Reference, short: Sequence[Shortage], hold_seconds: float) -
     )
 
 
-def overcrowded_event(pod: Reference, short: Sequence[Shortage]) -> Event:
+def placed_event(pod: Reference, why: str, short: Sequence[Shortage]) -> Event:
+    """Returns the Event of a placement. `short` has the shortages of a seat on memory that other pods use."""
+    crowd = (
+        f". Memory in use may keep it from loading: {_shortages(short)}. Pods over their budgets must give memory "
+        "back: lower their use, or delete them"
+    )
     return Event(
         regarding=pod,
-        reason=EVENT_SEAT_OVERCROWDED,
+        reason=EVENT_SEAT_OVERCROWDED if short else EVENT_PLACED,
         action="Binding",
-        warning=True,
-        note=f"placed by the ledger, although memory in use may keep it from loading: {_shortages(short)}. Pods over "
-        "their budgets must give memory back: lower their use, or delete them",
+        warning=bool(short),
+        note=f"{why}{crowd if short else ''}",
     )
 
 

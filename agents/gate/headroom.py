@@ -191,7 +191,7 @@ def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
     for device in pool.devices:
         need = device.need
         free_mib = device.free_mib + device.closing_mib + need.soon_mib - device.loading_mib - need.starting_mib
-        memory = DeviceMemory(room_mib=need.room_mib, free_mib=free_mib, floor_mib=pool.floor_mib)
+        memory = DeviceMemory(room_mib=need.room_mib, measured_mib=free_mib, floor_mib=pool.floor_mib)
         nodes.setdefault(device.node, {})[device.uuid] = memory
         if need.starting_mib:
             starting[device.uuid] = pool.floor_mib - free_mib

@@ -76,7 +76,7 @@ def _memory(
         device.uuid: DeviceMemory(
             room_mib=reading.offered_mib(device)
             - sum(_held_mib(pod, device.uuid) for pod in pods if pod.node == reading.node),
-            free_mib=device.free_bytes // MIB,
+            measured_mib=device.free_bytes // MIB,
             floor_mib=reading.pool.floor_mib,
             going_mib=sum(u.used_bytes // MIB for u in reading.uses if u.uuid == device.uuid and frees_soon(u.uid)),
         )

@@ -14,7 +14,7 @@ from itertools import combinations, islice
 from tenancy.devices.allocate import MemoryRequest, best_fit
 from tenancy.devices.placement import STEPS, Bin, Item, Placement
 from tenancy.devices.spread import place_on_nodes
-from tenancy.ledger import Seat
+from tenancy.ledger import Ledger, Seat
 
 # The memory and the number of devices of a seat. The CPU of a seat's request is always 0.
 Shape = MemoryRequest
@@ -28,8 +28,8 @@ _MOST_TRIED = 8  # the places for one pod, of which each gets a part of the step
 
 
 @dataclass(frozen=True)
-class OwnSeat:
-    """The absent seats that a pod takes. A pod takes one seat, or one seat of one device for each of its devices."""
+class TakenSeats:
+    """The seats that a pod takes. A pod takes one seat, or one seat of one device for each of its devices."""
 
     shape: Shape
     seats: int = 1
@@ -39,34 +39,51 @@ class OwnSeat:
         return Counter({self.shape: self.seats})
 
 
-def own_seat(request: MemoryRequest, absent: Mapping[Shape, int]) -> OwnSeat | None:
+def smallest_seats(request: MemoryRequest, absent: Mapping[Shape, int]) -> TakenSeats | None:
     """Returns the smallest absent seats that are large enough for the request, or None if the pod has no seat."""
     alike = [each for each, n in absent.items() if n > 0 and each.count == request.count and each.mib >= request.mib]
     if alike:
-        return OwnSeat(min(alike, key=lambda each: each.mib))
+        return TakenSeats(min(alike, key=lambda each: each.mib))
     alone = [each for each, n in absent.items() if n >= request.count and each.count == 1 and each.mib >= request.mib]
-    return OwnSeat(min(alone, key=lambda each: each.mib), request.count) if alone else None
+    return TakenSeats(min(alone, key=lambda each: each.mib), request.count) if alone else None
 
 
 def shape_of(seat: Seat) -> Shape:
     return Shape(seat.gpumem_mib, seat.devices_per_pod)
 
 
-def shapes_of(seats: Iterable[Seat]) -> Counter[Shape]:
-    found: Counter[Shape] = Counter()
-    for seat in seats:
-        found[shape_of(seat)] += seat.replicas
+def seats_by_tenant(ledger: Ledger, pool: str) -> dict[str, Counter[Shape]]:
+    """Returns the seats of each tenant in the pool."""
+    found: dict[str, Counter[Shape]] = {}
+    for seat in ledger.seats:
+        if seat.pool == pool and seat.gpumem_mib > 0 and seat.replicas > 0:
+            found.setdefault(seat.tenant, Counter())[shape_of(seat)] += seat.replicas
     return found
 
 
-def taken_seats(request: MemoryRequest, named: Seat | None, pool: str) -> OwnSeat:
+def present_seats(
+    ledger: Ledger, pool: str, pods: Iterable[tuple[str, MemoryRequest, str]]
+) -> dict[str, Counter[Shape]]:
+    """Returns the seats as which the pods in the pool count, by tenant.
+
+    `pods` has the tenant, the request and the seat label of each pod.
+    """
+    found: dict[str, Counter[Shape]] = {}
+    alike = Counter((tenant, request.mib, request.count, label) for tenant, request, label in pods)
+    for (tenant, mib, devices, label), count in alike.items():
+        taken = taken_seats(Shape(mib, devices), ledger.seat_named(tenant, label), pool)
+        found.setdefault(tenant, Counter())[taken.shape] += count * taken.seats
+    return found
+
+
+def taken_seats(request: MemoryRequest, named: Seat | None, pool: str) -> TakenSeats:
     """Returns the seats that a pod in this pool counts as. A pod with a seat label counts as the named seat, if this
     seat is in the pool and large enough. Any other pod counts as a seat of its own size.
     """
     is_its = named is not None and named.pool == pool and named.gpumem_mib >= request.mib
     if named is None or not is_its or named.devices_per_pod not in (1, request.count):
-        return OwnSeat(Shape(request.mib, request.count))
-    return OwnSeat(shape_of(named), request.count // named.devices_per_pod)
+        return TakenSeats(Shape(request.mib, request.count))
+    return TakenSeats(shape_of(named), request.count // named.devices_per_pod)
 
 
 def absent_seats(seats: Mapping[Shape, int], pods: Mapping[Shape, int]) -> Counter[Shape]:
@@ -80,9 +97,9 @@ def absent_seats(seats: Mapping[Shape, int], pods: Mapping[Shape, int]) -> Count
         left[shape] -= exact
         others += [shape] * (count - exact)
     for pod in sorted(others, key=lambda each: (-each.total_mib, -each.mib)):
-        own = own_seat(pod, left)
-        if own is not None:
-            left[own.shape] -= own.seats
+        taken = smallest_seats(pod, left)
+        if taken is not None:
+            left[taken.shape] -= taken.seats
     return +left
 
 
@@ -105,8 +122,8 @@ class Seating:
     places: Mapping[str, Sequence[tuple[Shape, Devices]]] = field(default_factory=dict)
     unplaced: Mapping[Shape, int] = field(default_factory=dict)
 
-    def kept(self, node: str, own: OwnSeat | None = None) -> Mapping[int, int]:
-        """Returns the MiB of each device of the node that absent seats need, without one seat like `own` on a device.
+    def needed_mib(self, node: str, taken: TakenSeats | None = None) -> Mapping[int, int]:
+        """Returns the MiB of each device of the node that absent seats need, without one such taken seat on a device.
 
         A seat of several devices is at one place only, because its devices belong together.
         """
@@ -115,10 +132,10 @@ class Seating:
         for shape, devices in places:
             for index in devices:
                 found[index] = found.get(index, 0) + shape.mib
-        if own is not None:
-            alike = [devices for shape, devices in places if shape == own.shape]
-            for index in {index for devices in (alike[:1] if own.shape.count > 1 else alike) for index in devices}:
-                found[index] -= own.shape.mib
+        if taken is not None:
+            alike = [devices for shape, devices in places if shape == taken.shape]
+            for index in {index for devices in (alike[:1] if taken.shape.count > 1 else alike) for index in devices}:
+                found[index] -= taken.shape.mib
         return found
 
 
@@ -149,11 +166,11 @@ def place_beside(
 
 
 def _places(request: MemoryRequest, free: Free, room: Free, last: Seating) -> Iterator[Place]:
-    """Yields unlike places for the request. The places with the least kept memory that the pod needs come first."""
+    """Yields unlike places for the request. Places where the pod needs the least memory of absent seats come first."""
     unlike: dict[object, tuple[int, int, str, Devices]] = {}
     for node, devices in room.items():
-        kept = last.kept(node)
-        lacks = {i: request.mib - free[node][i] + kept.get(i, 0) for i, mib in devices.items() if mib >= request.mib}
+        needed = last.needed_mib(node)
+        lacks = {i: request.mib - free[node][i] + needed.get(i, 0) for i, mib in devices.items() if mib >= request.mib}
         for chosen in combinations(sorted(lacks, key=lambda index: (lacks[index], index)), request.count):
             lack, size = sum(max(lacks[index], 0) for index in chosen), sum(devices[index] for index in chosen)
             seats = sorted(
@@ -172,7 +189,7 @@ class _Repair:
     def __init__(self, absent: Mapping[Shape, int], free: Free, last: Seating) -> None:
         self._absent = Counter(absent)
         self._places = {node: [*places] for node, places in last.places.items() if node in free}
-        self._slack = {node: {**devices} for node, devices in free.items()}
+        self._left = {node: {**devices} for node, devices in free.items()}
         self._missing = Counter(absent)
         for node, places in self._places.items():
             for shape, devices in places:
@@ -193,12 +210,12 @@ class _Repair:
         return Seating({node: places for node, places in self._places.items() if places}, +self._missing)
 
     def _take(self, shape: Shape, node: str, devices: Devices, sign: int = 1) -> None:
-        slack = self._slack[node]
+        left = self._left[node]
         for index in devices:
-            slack[index] = slack.get(index, 0) - sign * shape.mib
+            left[index] = left.get(index, 0) - sign * shape.mib
 
     def _least(self, node: str, devices: Devices) -> int:
-        return min(self._slack[node][index] for index in devices)
+        return min(self._left[node][index] for index in devices)
 
     def _fullest(self, shape: Shape) -> tuple[str, tuple[Shape, Devices]]:
         """Returns the place of such a seat that a pod most likely took. It is on a device that is too full."""
@@ -212,7 +229,7 @@ class _Repair:
         self._missing[place[0]] += 1
 
     def _add(self, shape: Shape) -> bool:
-        ways = [(way.cost, node, way.indices) for node, left in self._slack.items() if (way := best_fit(shape, left))]
+        ways = [(way.cost, node, way.indices) for node, left in self._left.items() if (way := best_fit(shape, left))]
         if not ways:
             return False
         _, node, devices = min(ways)

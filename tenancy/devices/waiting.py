@@ -66,27 +66,27 @@ def seats_for(
 class DeviceMemory:
     """The memory of one device.
 
-    `room_mib` is the memory that is free by the ledger. `free_mib` is the measured free memory, or None without a
+    `room_mib` is the room for the pod by the ledger. `measured_mib` is the measured free memory, or None without a
     measurement. `going_mib` is the memory that terminating pods hold.
     """
 
     room_mib: int
-    free_mib: int | None
+    measured_mib: int | None
     floor_mib: int = 0
     going_mib: int = 0
 
     def lack_mib(self, mib: int) -> int:
         """Returns the MiB that must become free so that a pod can load `mib` and the device stays above its floor."""
-        return 0 if self.free_mib is None else max(mib + self.floor_mib - self.free_mib, 0)
+        return 0 if self.measured_mib is None else max(mib + self.floor_mib - self.measured_mib, 0)
 
     def missing_mib(self, mib: int) -> int:
         """Returns the MiB that are still missing after all terminating pods have ended."""
         return max(self.lack_mib(mib) - self.going_mib, 0)
 
-    def less(self, mib: int) -> "DeviceMemory":
-        """Returns the device's memory after a pod with `mib` is placed and has loaded its data."""
-        free_mib = None if self.free_mib is None else self.free_mib - mib
-        return replace(self, room_mib=self.room_mib - mib, free_mib=free_mib)
+    def less(self, mib: int, used_mib: int) -> "DeviceMemory":
+        """Returns the device's memory after a pod with `mib` is placed and uses `used_mib`."""
+        measured_mib = None if self.measured_mib is None else self.measured_mib - used_mib
+        return replace(self, room_mib=self.room_mib - mib, measured_mib=measured_mib)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def to_free_mib(
             continue
         node, way = min(ways, key=lambda each: _sums(_lack(left[each[0]][device], request) for device in each[1]))
         for device in way:
-            left[node][device] = left[node][device].less(request.mib)
+            left[node][device] = left[node][device].less(request.mib, request.mib)
             taken.add((node, device))
     lacks = {(node, device): left[node][device].lack_mib(0) for node, device in taken}
     return {place: mib for place, mib in lacks.items() if mib}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from random import Random
 
-from tenancy.devices.absent import Seating, own_seat, place_beside, seat_all
+from tenancy.devices.absent import Seating, place_beside, seat_all, smallest_seats
 from tenancy.devices.allocate import MemoryRequest, best_fit
 from tenancy.devices.placement import Bin, Item, Placement
 from tenancy.devices.spread import place_on_nodes
@@ -74,13 +74,13 @@ class LookAhead(Today):
         absent = Counter(MemoryRequest(seat.mib, seat.devices) for seat in self.stack.absent())
         free = {str(number): dict(enumerate(node)) for number, node in enumerate(self.stack.free())}
         self.seating = seat_all(absent, free, self.seating)
-        own, left = own_seat(request, absent) if seated else None, []
+        taken, left = smallest_seats(request, absent) if seated else None, []
         for node, devices in free.items():
-            kept = self.seating.kept(node, own)
-            left.append([mib - kept.get(index, 0) for index, mib in devices.items()])
+            needed = self.seating.needed_mib(node, taken)
+            left.append([mib - needed.get(index, 0) for index, mib in devices.items()])
         if found := self.cheapest(pod, left):
             return found
-        beside = place_beside(request, absent - own.counted if own else absent, free, free, self.seating)
+        beside = place_beside(request, absent - taken.counted if taken else absent, free, free, self.seating)
         return (int(beside.node), beside.devices) if beside else None
 
 

@@ -37,9 +37,9 @@ def cache_of(*nodes: NodeDevices) -> Cache:
 
 
 def take(cache: Cache, uid: str, request: MemoryRequest, node: str, now: float = 0.0) -> PodInfo:
-    chosen = cache.assume(uid, request, node, now)
-    assert isinstance(chosen, PodInfo), chosen
-    return chosen
+    answer = cache.assume(uid, request, node, now)
+    assert answer.pod is not None, answer
+    return answer.pod
 
 
 def node_object(name: str = "k8s-node1", labels: Any = None, annotations: Any = None) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.filter import PlacementVerbs
-from agents.extender.hold import SeatHolds
 from agents.extender.protocol import PreemptRequest, Victims
+from agents.extender.waiting import WaitingPods
 from agents.kube.pods import Pod
+from agents.runtime.clock import Clock
 from tests.support.devices import bound, inventory
 from tests.support.fake_cluster import NAMES, SYSTEM, Served
 
@@ -23,8 +24,17 @@ def verbs_of(served: Served) -> PlacementVerbs:
     clock = served.time.clock()
     informers = Informers(api=served.api(), cache=cache, ledger_namespace=SYSTEM, clock=clock, log=served.log())
     cache.update_node(devices(8000, 8000))
-    holds = SeatHolds(seconds=60, led_since=lambda: 0.0, clock=clock)
-    return PlacementVerbs(informers=informers, cache=cache, holds=holds, tell=lambda _: None, clock=clock)
+    return PlacementVerbs(
+        informers=informers, cache=cache, waiting=waiting_pods(served, cache), hold_seconds=60,
+        led_since=lambda: 0.0, tell=lambda _: None, clock=clock,
+    )  # fmt: skip
+
+
+def waiting_pods(served: Served, cache: Cache, clock: Clock | None = None) -> WaitingPods:
+    return WaitingPods(
+        cache=cache, ledger=lambda: None, nudge=lambda: None, serves=lambda: True,
+        clock=clock or served.time.clock(), log=served.log(),
+    )  # fmt: skip
 
 
 def pod(mib: int | str, count: int = 1, priority: int = 0) -> dict[str, Any]:
@@ -39,6 +49,6 @@ def hold(placing: PlacementVerbs, uid: str, mib: int, index: int, priority: int 
     placing.cache.update_pod(replace(bound(uid, "a", mib, index, priority=priority, **fields), namespace="n"))
 
 
-def victims(placing: PlacementVerbs, mib: int, *given: str, violations: int = 0) -> Victims | None:
-    query = PreemptRequest(Pod(pod(mib, priority=10)), {"a": Victims(given, violations)})
+def victims(placing: PlacementVerbs, mib: int, *given: str) -> Victims | None:
+    query = PreemptRequest(Pod(pod(mib, priority=10)), {"a": Victims(given)})
     return placing.victims(query, NAMES).get("a")

@@ -3,49 +3,30 @@
 If one watch fails, the informer relists nodes, ResourceSlices and pods. The informer polls the ledger.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Self
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import devices_of
-from agents.extender.cache.pod_info import Holder, Nomination, UnreadablePod, holder_of
+from agents.extender.cache.pod_info import Known, Nomination, holder_of
 from agents.kube import ledger as ledgers
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.fields import named, uid_of
-from agents.kube.informer import Informer, Listed, WatchSource, read_list
+from agents.kube.informer import Informer, Listed, WatchSource, keep_whole, read_list
 from agents.kube.ledger import LedgerError
 from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import LIVE, PODS, Pod
 from agents.kube.slices import SLICES
 from agents.runtime.clock import Clock
-from agents.runtime.items import ItemProblems, Unjudged, judged
+from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.runtime.loop import ProblemLog
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 
 LEDGER_SECONDS = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSlice:
-    """A ResourceSlice. Its spec is JSON text, because Python objects would take six times as much host memory."""
-
-    node: str
-    name: str
-    spec: bytes
-
-    @classmethod
-    def of(cls, found: Object) -> Self:
-        spec = found["spec"]
-        return cls(spec.get("nodeName", ""), found["metadata"]["name"], json.dumps(spec).encode())
-
-    def read(self) -> Object:
-        return {"metadata": {"name": self.name}, "spec": json.loads(self.spec)}
 
 
 @dataclass(kw_only=True)
@@ -71,7 +52,7 @@ class Informers:
     problems: ItemProblems = field(init=False)
     informer: Informer = field(init=False)
     _nodes: dict[str, Node] = field(default_factory=dict)
-    _slices: dict[str, dict[str, StoredSlice]] = field(default_factory=dict)
+    _slices: dict[str, dict[str, Object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.problems = ItemProblems(log=self.log)
@@ -112,12 +93,12 @@ class Informers:
             raise LedgerError("no ledger has been read")
         self.problems.relist()
         nodes = read_list(self.api, NODES, node_of)
-        slices = read_list(self.api, SLICES, StoredSlice.of)
-        pods: Listed[Holder | Nomination] = read_list(self.api, PODS, self._pod, LIVE)
+        slices = read_list(self.api, SLICES, keep_whole)
+        pods: Listed[Known] = read_list(self.api, PODS, self._pod, LIVE)
         self._nodes = {node.name: node for node in nodes.items}
         self._slices = {}
         for found in slices.items:
-            self._slices.setdefault(found.node, {})[found.name] = found
+            self._slices.setdefault(_node_of(found), {})[named(found)] = found
         devices = [devices_of(node, self._of(node.name), known) for node in self._nodes.values()]
         self.cache.replace(devices, pods.items, since)
         self.listed_at = since
@@ -139,7 +120,7 @@ class Informers:
                     self._nodes[name] = node_of(found)
                     self._count(name)
             case "ResourceSlice":
-                self._keep_slice(StoredSlice.of(found), gone)
+                self._keep_slice(found, gone)
 
     def _apply_pod(self, found: Object, gone: bool) -> None:
         uid, pod = uid_of(found), None if gone else self._pod(found)
@@ -156,34 +137,29 @@ class Informers:
         elif self.cache.withdraw(uid, self.clock.monotonic()):
             self.grown()
 
-    def bound(self, item: Object) -> Holder | Nomination | None:
-        """Returns the memory that the Pod holds, for a comparison with the cache. For an unreadable Pod, returns the
-        memory that the cache has for the Pod.
-        """
-        found = judged(partial(self._holder, item))
-        return self.cache.held(uid_of(item)) if isinstance(found, Unjudged) else found
+    def _pod(self, item: Object) -> Known | None:
+        """Returns what the Pod holds. For an unreadable Pod, returns what the cache knows of it."""
 
-    def _pod(self, item: Object) -> Holder | Nomination | None:
-        """Returns the memory that the Pod holds."""
-
-        def unreadable(why: str) -> UnreadablePod:
-            return UnreadablePod(uid=uid_of(item), node=Pod(item).node or "", name=named(item))
+        def unreadable(why: str) -> Known | None:
+            del why
+            return self.cache.known(uid_of(item))
 
         return self.problems.judge("pod", named(item), partial(self._holder, item), unreadable)
 
-    def _holder(self, item: Object) -> Holder | Nomination | None:
+    def _holder(self, item: Object) -> Known | None:
         return holder_of(item, self.ledger.names) if self.ledger else None
 
-    def _keep_slice(self, found: StoredSlice, gone: bool) -> None:
-        of_node = self._slices.setdefault(found.node, {})
+    def _keep_slice(self, found: Object, gone: bool) -> None:
+        node = _node_of(found)
+        of_node = self._slices.setdefault(node, {})
         if gone:
-            of_node.pop(found.name, None)
+            of_node.pop(named(found), None)
         else:
-            of_node[found.name] = found
-        self._count(found.node)
+            of_node[named(found)] = found
+        self._count(node)
 
     def _of(self, node: str) -> Iterable[Object]:
-        return [found.read() for found in self._slices.get(node, {}).values()]
+        return self._slices.get(node, {}).values()
 
     def _count(self, name: str) -> None:
         node = self._nodes.get(name)
@@ -213,6 +189,11 @@ class Informers:
         self.ledger = found
         self.cache.promise(found, [devices_of(node, self._of(node.name), found) for node in self._nodes.values()])
         self.grown()
+
+
+def _node_of(found: Object) -> str:
+    node: str = found["spec"].get("nodeName", "")
+    return node
 
 
 def _ledger(api: Api, namespace: str) -> Ledger:

@@ -52,8 +52,8 @@ class ReadingRefresher:
                 if found.node in self._read_at:
                     read_at[found.node] = self._read_at[found.node]
                 continue
-            free = {device.gpu: device.free_bytes // MIB for device in found.devices}
-            self.cache.measure(found.node, free, found.read_at, found.uses, unknown=found.unknown_uses)
+            unused = {device.gpu: device.free_bytes // MIB for device in found.devices}
+            self.cache.measure(found.node, unused, found.read_at, found.uses, unknown=found.unknown_uses)
             read_at[found.node] = found.read_at
         self._read_at = read_at
         for problem in sorted(problems - self._problems):

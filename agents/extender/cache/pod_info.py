@@ -4,7 +4,7 @@ The Binding writes the pod's devices into annotations of the Pod (bind.py). This
 Pods.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
@@ -31,10 +31,10 @@ class PodInfo:
     """A pod that holds devices of a node. `name` is empty until the pod is bound.
 
     `indices` and `uuids` are None if the annotations do not name the devices. If `indices` and `uuids` are set, the
-    cache uses `uuids`, because a device keeps its UUID when its index changes. `expires_at` is the end of a
+    cache uses `uuids`, because a device keeps its UUID when its index changes. `ends` is the end of a
     reservation, in monotonic seconds. `accepted_at` is the monotonic time when the API server accepted the binding of
     an assumed pod. `due` is the time by which a terminating pod should have ended. `seat` is the seat in the pod's
-    label, or "".
+    label, or "". `why` is the reason for the choice of the devices, from the reservation until the bind.
     """
 
     uid: str
@@ -46,10 +46,11 @@ class PodInfo:
     indices: tuple[int, ...] | None = None
     uuids: tuple[str, ...] | None = None
     priority: int = 0
-    expires_at: float | None = None
+    ends: float | None = None
     accepted_at: float | None = None
     due: datetime | None = None
     seat: str = ""
+    why: str = field(default="", compare=False)
 
     @property
     def is_placed(self) -> bool:
@@ -81,95 +82,21 @@ class PodWithoutGpu:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnreadablePod:
-    """A pod with an unreadable field, which may hold any devices of its node. The node of such a pod takes no new pod.
-
-    `node` is "" if the pod is unbound.
-    """
-
-    uid: str
-    node: str
-    name: str
-
-
-Holder = PodInfo | PodWithoutGpu | UnreadablePod
-
-
-@dataclass(frozen=True, kw_only=True)
 class Nomination:
     """A pod for which the scheduler has evicted victims from a node. No other pod may use the memory of the victims.
 
-    `until` is the end of a nomination that the API shows, or 0. After the end of the nomination or after a refusal, the
-    memory is kept until `retained_until`. The default of `retained_until` is 0. The times `until` and `retained_until`
-    are in monotonic seconds.
+    `shown` is True while the API shows the nomination. `ends` is its end in monotonic seconds.
     """
 
     uid: str
     node: str
     request: MemoryRequest
     priority: int
-    until: float = 0.0
-    retained_until: float = 0.0
-
-    @property
-    def ends(self) -> float:
-        return max(self.until, self.retained_until)
-
-    def confirmed(self, known: "Nomination | None", until: float) -> "Nomination":
-        """Returns this nomination with the end `until`. If the pod is already nominated to the same node, the
-        nomination keeps its end.
-        """
-        if known is None or known.node != self.node:
-            return replace(self, until=until)
-        return known if known.until else replace(known, until=until)
+    shown: bool = True
+    ends: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodRecord:
-    held: Holder | None = None
-    nomination: Nomination | None = None
-
-    @property
-    def parts(self) -> tuple[Holder | Nomination, ...]:
-        return tuple(part for part in (self.held, self.nomination) if part is not None)
-
-    @property
-    def is_reserved(self) -> bool:
-        return isinstance(self.held, PodInfo) and self.held.state is PodState.RESERVED
-
-    @property
-    def assumed(self) -> PodInfo | None:
-        return self.held if isinstance(self.held, PodInfo) and self.held.state is PodState.ASSUMED else None
-
-    def after_unreadable(self, pod: UnreadablePod) -> "PodRecord":
-        """Returns the record of a pod after one of its fields has become unreadable. The pod keeps the memory that it
-        held before on the same node.
-        """
-        before = self.held
-        if not pod.node or isinstance(before, PodWithoutGpu):
-            return self
-        if isinstance(before, PodInfo) and before.node == pod.node:
-            return PodRecord(held=before if before.is_bound else replace(before, state=PodState.BOUND, expires_at=None))
-        return PodRecord(held=pod)
-
-    def was_accepted_before(self, since: float) -> bool:
-        """Returns True if the API server accepted the pod's binding before `since`. A list that began at `since` then
-        contains the pod, unless the pod was deleted.
-        """
-        at = self.assumed.accepted_at if self.assumed else None
-        return at is not None and at < since
-
-    def unlisted(self, since: float) -> "PodRecord":
-        """Returns the parts of this record that a list from the time `since` cannot contain. A list cannot contain a
-        reservation, an assumed pod, or memory that is kept for the pod.
-        """
-        is_ours = self.is_reserved or (self.assumed and not self.was_accepted_before(since))
-        nomination = self.nomination
-        is_retained = nomination is not None and nomination.retained_until
-        return PodRecord(
-            held=self.held if is_ours else None,
-            nomination=replace(nomination, until=0.0) if nomination and is_retained else None,
-        )
+Known = PodInfo | PodWithoutGpu | Nomination
 
 
 @dataclass(frozen=True)

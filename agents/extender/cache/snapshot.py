@@ -1,6 +1,6 @@
-"""A copy of the cache with the pods on each device, and the differences between the cache, the API and the readings."""
+"""A copy of the cache with the pods on each device, and the differences between the cache and the devices."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from agents.extender.cache.inventory import NodeDevice
@@ -10,7 +10,7 @@ from agents.extender.cache.pod_info import PodInfo
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceUsage:
-    """One device. `mib` is the memory that the device offers; `free_mib` is the memory that a new pod without a seat
+    """One device. `mib` is the memory that the device offers; `room_mib` is the memory that a new pod without a seat
     could get.
 
     `measured_free_mib` is None without a fresh reading.
@@ -19,7 +19,7 @@ class DeviceUsage:
     index: int
     uuid: str
     mib: int
-    free_mib: int
+    room_mib: int
     healthy: bool
     excluded: bool
     measured_free_mib: int | None
@@ -50,21 +50,18 @@ class DeviceDrift:
     index: int
     mib: int
 
+    def __str__(self) -> str:
+        return f"{self.node}, gpu {self.index}: {self.mib} MiB"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """The differences between the cache, the API and the devices. The lists name pods by their UIDs."""
+    """The differences between the bound pods in the cache and the devices."""
 
-    # The pods that are bound in the API, but not in the cache.
-    missing: tuple[str, ...] = ()
-    # The pods that are bound in the cache, but not in the API.
-    stale: tuple[str, ...] = ()
-    # The pods for which the API shows a different node or different devices.
-    moved: tuple[str, ...] = ()
-    # The bound pods without a device in their annotations.
-    unplaced: tuple[str, ...] = ()
+    # The pods without a device in their annotations.
+    unplaced: tuple[PodInfo, ...] = ()
     # The pods with a device that the node no longer has.
-    adrift: tuple[str, ...] = ()
+    adrift: tuple[PodInfo, ...] = ()
     # The devices on which pods hold more memory than the device offers.
     over: tuple[DeviceDrift, ...] = ()
     # The devices with more memory in use than the sum of the reserve and the pods' requests.
@@ -79,8 +76,8 @@ def usage_of(node: NodeInfo) -> NodeUsage:
             by_device[index].append(pod)
         if not node.places[pod.uid]:
             adrift.append(pod)
-    inventory = node.inventory
-    measured = node.reading.free if node.reading else {}
+    inventory, room = node.inventory, node.measured_room
+    measured = node.reading.unused if node.reading else {}
     return NodeUsage(
         node=node.node,
         pool=inventory.pool if inventory else None,
@@ -90,7 +87,7 @@ def usage_of(node: NodeInfo) -> NodeUsage:
                 index=device.index,
                 uuid=device.uuid,
                 mib=device.mib,
-                free_mib=node.free[device.index],
+                room_mib=room[device.index],
                 healthy=device.healthy,
                 excluded=device.excluded,
                 measured_free_mib=measured.get(device.index),
@@ -103,27 +100,15 @@ def usage_of(node: NodeInfo) -> NodeUsage:
     )
 
 
-def drift_of(nodes: Iterable[NodeInfo], listed: Mapping[str, PodInfo]) -> Drift:
-    """Compares the pods of the nodes with `listed`. `listed` maps the UID of each bound pod in a list from the API to
-    the pod.
-    """
+def drift_of(nodes: Iterable[NodeInfo]) -> Drift:
     nodes = sorted(nodes, key=lambda node: node.node)
-    bound = {pod.uid: pod for node in nodes for pod in node.pods.values() if pod.is_bound}
-    both = listed.keys() & bound.keys()
-    lost = {uid for node in nodes if node.offered for uid in node.pods if not node.places[uid]}
+    bound = [(node, pod) for node in nodes for _, pod in sorted(node.pods.items()) if pod.is_bound]
     return Drift(
-        missing=tuple(sorted(listed.keys() - bound.keys())),
-        stale=tuple(sorted(bound.keys() - listed.keys())),
-        moved=tuple(sorted(uid for uid in both if _place(listed[uid]) != _place(bound[uid]))),
-        unplaced=tuple(sorted(pod.uid for pod in bound.values() if not pod.is_placed)),
-        adrift=tuple(sorted(lost & bound.keys())),
+        unplaced=tuple(pod for _, pod in bound if not pod.is_placed),
+        adrift=tuple(pod for node, pod in bound if node.offered and not node.places[pod.uid]),
         over=tuple(_over(nodes)),
         outside=tuple(_outside(nodes)),
     )
-
-
-def _place(pod: PodInfo) -> tuple[object, ...]:
-    return pod.node, pod.request, pod.uuids or pod.indices
 
 
 def _over(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
@@ -134,7 +119,7 @@ def _over(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
 
 def _outside(nodes: Iterable[NodeInfo]) -> Iterator[DeviceDrift]:
     for node, device, held_mib in _devices(nodes):
-        measured = node.reading.free.get(device.index) if node.reading else None
+        measured = node.reading.unused.get(device.index) if node.reading else None
         if measured is not None and device.mib - held_mib > measured:
             yield DeviceDrift(node.node, device.index, device.mib - held_mib - measured)
 
@@ -143,4 +128,4 @@ def _devices(nodes: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, NodeDevice, 
     """Yields each device with its node, and with the MiB that pods hold on the device."""
     for node in nodes:
         for device in node.inventory.devices if node.inventory else ():
-            yield node, device, device.offered_mib - node.unheld[device.index]
+            yield node, device, device.offered_mib - node.free[device.index]

@@ -22,9 +22,8 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, VerbHandler
-from agents.extender.hold import SeatHolds
 from agents.extender.leader import AlwaysLeader
-from agents.extender.pending import PendingPods
+from agents.extender.waiting import WaitingPods
 from agents.gate.main import GateRun
 from agents.guard.follow import AdjustmentRule, PodWatcher
 from agents.guard.main import ProcessGuard
@@ -493,19 +492,19 @@ def handlers(bench: Bench) -> tuple[VerbHandler, Informers]:
     api, clock, log, cache = bench.api, bench.clock, bench.log, Cache()
     informers = Informers(api=api, cache=cache, ledger_namespace=SYSTEM, clock=clock, log=log)
     informers.ledger, informers.problem = LEDGER, None
+    waiting = WaitingPods(
+        cache=cache, ledger=lambda: LEDGER, nudge=lambda: None, serves=lambda: True, clock=clock, log=log
+    )
     placing = PlacementVerbs(
-        informers=informers, cache=cache, holds=SeatHolds(seconds=60, led_since=lambda: 0.0, clock=clock),
+        informers=informers, cache=cache, waiting=waiting, hold_seconds=60, led_since=lambda: 0.0,
         tell=lambda event: None, clock=clock,
     )  # fmt: skip
     binder = Binder(
-        connections=ClientPool(lambda: api, clock), cache=cache, requests=placing.requests, ledger=lambda: LEDGER,
-        leads=lambda: True, clock=clock, log=log,
+        connections=ClientPool(lambda: api, clock), cache=cache, waiting=waiting, leads=lambda: True, clock=clock,
+        log=log,
     )  # fmt: skip
-    waiting = PendingPods(
-        cache=cache, ledger=lambda: LEDGER, nudge=lambda: None, serves=lambda: True, clock=clock, log=log
-    )
     ready = Readiness(informers=informers, leadership=AlwaysLeader(since=0.0), measured=lambda: True)
-    return VerbHandler(ready, placing, binder, waiting), informers
+    return VerbHandler(ready, placing, binder, log), informers
 
 
 def ask(verbs: VerbHandler, verb: str, arguments: Any) -> tuple[int, bytes]:

@@ -262,7 +262,7 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
     counted = [usage for usage in found.cache.snapshot() if usage.devices]
     shown = [row for row in report.nodes if row.devices]
     assert [[(d.index, d.offered_mib, d.held_mib, d.free_mib) for d in row.devices] for row in shown] == [
-        [(d.index, d.mib, d.held_mib, d.free_mib) for d in usage.devices] for usage in counted
+        [(d.index, d.mib, d.held_mib, d.room_mib) for d in usage.devices] for usage in counted
     ]
     assert rooms.held_mib == sum(device.held_mib for usage in counted for device in usage.devices)
     seat, anybody = Entitlement(0, frozenset({"t4"})), Entitlement()

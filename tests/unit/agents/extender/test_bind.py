@@ -9,12 +9,12 @@ import pytest
 from agents.extender.bind import Binder, BindingError, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.filter import CachedRequest, RequestCache
 from agents.extender.protocol import BindRequest
+from agents.extender.waiting import WaitingPod
 from agents.kube.client import Api, ApiError
 from tenancy.devices.allocate import MemoryRequest
-from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 from tests.support.fake_cluster import NAMES, Fault, Served
+from tests.support.preempting import waiting_pods
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000), NodeDevice(1, "GPU-1", 6000)))
 POD = "/api/v1/namespaces/team/pods/model"
@@ -27,12 +27,12 @@ class Bench:
         self.cache = Cache()
         self.cache.update_node(NODE)
         self.leads = True
-        self.requests = RequestCache()
-        self.requests.remember("u", CachedRequest(memory=MemoryRequest(5000)))
+        self.waiting = waiting_pods(served, self.cache)
+        self.waiting.remember("u", WaitingPod(memory=MemoryRequest(5000)))
         clock = served.time.clock()
         self.binder = Binder(
-            connections=ClientPool(self.api, clock), cache=self.cache, requests=self.requests,
-            ledger=lambda: None, leads=lambda: self.leads, clock=clock, log=served.log(),
+            connections=ClientPool(self.api, clock), cache=self.cache, waiting=self.waiting,
+            leads=lambda: self.leads, clock=clock, log=served.log(),
         )  # fmt: skip
 
     def api(self) -> Api:
@@ -47,8 +47,8 @@ class Bench:
         return sum(device.held_mib for usage in self.cache.snapshot() for device in usage.devices)
 
     @contextmanager
-    def failing(self, status: int, times: int = 1) -> Iterator[None]:
-        self.served.cluster.faults.append(Fault("POST", f"{POD}/binding", status, reason="Broken", times=times))
+    def failing(self, status: int) -> Iterator[None]:
+        self.served.cluster.faults.append(Fault("POST", f"{POD}/binding", status, reason="Broken"))
         with pytest.raises(ApiError):
             yield
 
@@ -77,18 +77,11 @@ def test_node_and_devices_go_in_one_write_for_this_very_pod(bench: Bench) -> Non
     assert len(bench.served.cluster.requests) == 1
 
 
-def test_what_a_pod_asks_is_read_where_another_replica_filtered_it(bench: Bench) -> None:
-    bench.binder.requests = RequestCache()
-    bench.store()
-    limits = {NAMES.gpumem: "7000"}
-    bench.served.cluster.objects[POD]["spec"] = {"containers": [{"resources": {"limits": limits}}]}
-    assert bench.bind()[NAMES.device_index] == "0"
-
-
-def test_a_pod_that_is_gone_is_not_bound(bench: Bench) -> None:
-    bench.binder.requests = RequestCache()
-    with pytest.raises(BindingError, match="is gone"):
-        bench.bind()
+def test_a_pod_that_was_not_filtered_here_is_not_bound(bench: Bench) -> None:
+    """kube-scheduler tries the pod again, for instance after a restart of the extender."""
+    other = BindRequest(namespace="team", name="model", uid="other", node="a")
+    with pytest.raises(BindingError, match="passed no filter here"):
+        bench.binder.bind(other, NAMES)
     assert bench.held_mib == 0
 
 
@@ -101,7 +94,7 @@ def test_after_a_refusal_the_devices_are_free_again(bench: Bench, status: int) -
 
 @pytest.mark.parametrize("status", [0, 500, 504])
 def test_without_an_answer_the_devices_stay_taken_until_it_is_known(bench: Bench, status: int) -> None:
-    with bench.failing(status, times=2):
+    with bench.failing(status):
         bench.bind()
     assert bench.held_mib == 5000
     bench.store()
@@ -112,7 +105,7 @@ def test_without_an_answer_the_devices_stay_taken_until_it_is_known(bench: Bench
 
 
 def test_a_bind_that_came_through_without_an_answer_keeps_its_devices(bench: Bench) -> None:
-    with bench.failing(504, times=2):
+    with bench.failing(504):
         bench.bind()
     assumed_at = bench.served.cluster.bodies[0]["metadata"]["annotations"][NAMES.device_assumed_at]
     bench.store(**{NAMES.device_assumed_at: assumed_at})
@@ -129,37 +122,6 @@ def test_a_conflict_with_the_first_try_gives_the_devices_back_at_once(bench: Ben
     assert bench.binder.unsettled == {}
 
 
-def test_a_conflict_after_a_try_without_an_answer_may_be_with_that_one(bench: Bench) -> None:
-    bench.served.cluster.faults.append(Fault("POST", f"{POD}/binding", 504))
-    with bench.failing(409):
-        bench.bind()
-    assert bench.held_mib == 5000
-    bench.store(**{NAMES.device_assumed_at: "1"})
-    bench.settle_after(5)
-    assert bench.held_mib == 0
-
-
-@pytest.mark.parametrize(("retry_after", "tries"), [("1", 2), ("3", 1), ("30", 1)])
-def test_no_try_begins_that_the_scheduler_would_not_wait_for(bench: Bench, retry_after: str, tries: int) -> None:
-    fault = Fault("POST", f"{POD}/binding", 503, times=2, headers={"Retry-After": retry_after})
-    bench.served.cluster.faults.append(fault)
-    with pytest.raises(ApiError):
-        bench.bind()
-    assert len(bench.served.cluster.requests) == tries
-    assert bench.served.time.seconds < EXTENDER_TIMEOUT_SECONDS
-
-
-def test_no_try_begins_after_another_took_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new leader may give the memory to another pod."""
-    asked = iter((True, False))
-    monkeypatch.setattr(bench.binder, "leads", lambda: next(asked))
-    bench.served.cluster.faults.append(Fault("POST", f"{POD}/binding", 504))
-    with pytest.raises(BindingError, match="no longer leads"):
-        bench.bind()
-    assert len(bench.served.cluster.requests) == 1
-    assert [*bench.binder.unsettled] == ["u"]
-
-
 def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
     bench.leads = False
     with pytest.raises(BindingError, match="no longer leads"):
@@ -173,12 +135,12 @@ def test_a_pod_that_is_bound_again_as_soon_as_it_can_is_settled_as_well(
     """Until the Binder has read the result of a bind, the pod's devices stay reserved."""
     give_back = bench.cache.forget
 
-    def and_bind_anew(uid: str) -> None:
-        give_back(uid)
-        with bench.failing(504, times=2):
+    def and_bind_anew(uid: str, now: float) -> None:
+        give_back(uid, now)
+        with bench.failing(504):
             bench.bind()
 
-    with bench.failing(504, times=2):
+    with bench.failing(504):
         bench.bind()
     monkeypatch.setattr(bench.cache, "forget", and_bind_anew)
     bench.settle_after(100)
@@ -187,7 +149,7 @@ def test_a_pod_that_is_bound_again_as_soon_as_it_can_is_settled_as_well(
 
 
 def test_a_pod_that_is_unreadable_after_its_bind_keeps_its_devices(bench: Bench) -> None:
-    with bench.failing(504, times=2):
+    with bench.failing(504):
         bench.bind()
     bench.store(**{NAMES.device_assumed_at: "1"})
     bench.served.cluster.objects[POD]["metadata"]["annotations"] = ["no map"]

@@ -5,13 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agents.extender.cache.answers import FilterAnswer
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState, PodWithoutGpu, holder_of
+from agents.extender.cache.search import Answer
 from agents.extender.filter import PlacementVerbs
-from agents.extender.hold import SeatHolds
 from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
 from agents.kube.events import Event
 from agents.kube.pods import Pod
@@ -21,7 +20,7 @@ from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
 from tests.support.devices import bound, pod_object
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
-from tests.support.preempting import devices, hold, pod, verbs_of, victims
+from tests.support.preempting import devices, hold, pod, verbs_of, victims, waiting_pods
 
 START = datetime(2026, 6, 2, 12, 0, tzinfo=UTC)
 
@@ -39,7 +38,7 @@ def test_a_pod_without_gpumem_goes_anywhere(placing: PlacementVerbs) -> None:
 def test_the_schedulers_victims_stand_where_their_going_frees_a_device(placing: PlacementVerbs) -> None:
     hold(placing, "one", 8000, 0)
     hold(placing, "two", 8000, 1)
-    assert victims(placing, 8000, "two", violations=1) == Victims(("two",), 1)
+    assert victims(placing, 8000, "two") == Victims(("two",))
 
 
 def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> None:
@@ -47,7 +46,7 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> N
     hold(placing, "higher", 6000, 1, priority=11)
     assert victims(placing, 7000) is None
     hold(placing, "higher", 6000, 1, priority=9)
-    assert victims(placing, 7000) == Victims(("higher",), 0)
+    assert victims(placing, 7000) == Victims(("higher",))
 
 
 @pytest.mark.parametrize("grace", [30, 10**9])
@@ -65,9 +64,9 @@ def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Pl
     hold(placing, "low", 8000, 1)
     api = placing.informers.api
     api.time = began + timedelta(seconds=60)
-    assert victims(placing, 8000) == Victims((), 0)
+    assert victims(placing, 8000) == Victims(())
     api.time = began + timedelta(seconds=700)
-    assert victims(placing, 8000) == Victims(("low",), 0)
+    assert victims(placing, 8000) == Victims(("low",))
 
 
 def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: PlacementVerbs) -> None:
@@ -169,8 +168,8 @@ class Seated:
         )
         self.cache.update_node(replace(devices(8000, 8000), pool=T4.name, floor_mib=1000))
         self.verbs = PlacementVerbs(
-            informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append,
-            holds=SeatHolds(seconds=seconds, led_since=lambda: led_since, clock=clock),
+            informers=self.informers, cache=self.cache, clock=clock, tell=self.events.append, hold_seconds=seconds,
+            led_since=lambda: led_since, waiting=waiting_pods(served, self.cache, clock),
         )  # fmt: skip
         hold(self.verbs, "runaway", 2000, 0)
         self.cache.update_pod(PodWithoutGpu(uid="guest", node="a", cpu_milli=0))
@@ -189,7 +188,7 @@ class Seated:
         asking["metadata"] |= {"namespace": namespace, "name": "model", **metadata}
         return FilterRequest(Pod(asking), ("a",))
 
-    def filter(self, mib: int = 6000, namespace: str = "team") -> FilterAnswer:
+    def filter(self, mib: int = 6000, namespace: str = "team") -> Answer:
         return self.verbs.fits(self.query(mib, namespace), NAMES)
 
 
@@ -207,7 +206,7 @@ def test_a_seat_is_held_back_while_memory_is_given_back_and_then_placed_all_the_
     assert seated.filter().nodes == ()
     seated.served.time.seconds += 1
     assert seated.filter().nodes == ("a",)
-    request = seated.verbs.requests.of("new")
+    request = seated.verbs.waiting.of("new")
     assert request is not None
     assert [(each.index, each.mib) for each in request.short] == [(1, 3000)]
 
@@ -222,9 +221,9 @@ def test_how_old_a_seat_is_the_api_servers_clock_says(
     list(seated.informers.api.items("/api/v1/nodes"))
     query = seated.query(creationTimestamp=(START - timedelta(seconds=age)).isoformat())
     seated.verbs.fits(query, NAMES)
-    request = seated.verbs.requests.of("new")
+    request = seated.verbs.waiting.of("new")
     assert request is not None
-    assert (None if request.held is None else request.held.until - 100) == left
+    assert (request.held_until - 100 if request.held_until else None) == left
 
 
 def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_either(seated: Seated) -> None:
@@ -265,6 +264,7 @@ def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     seated: Seated, used_mib: int, goes: bool
 ) -> None:
     """A new pod of the seat allocates the request again, so an eviction frees only the overshoot."""
+    seated.cache.promise(seated.informers.ledger)
     seated.cache.remove_pod("runaway")
     seated.cache.update_pod(replace(bound("seat", "a", 6000, 0, priority=5), namespace="team"))
     use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-a-0", used_bytes=used_mib * MIB)

@@ -12,15 +12,15 @@ from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
-from agents.extender.hold import SeatHolds
 from agents.extender.metrics import ExtenderMetrics
-from agents.extender.pending import PendingPods
 from agents.kube.events import Event
 from agents.runtime import exposition
 from agents.runtime.http_message import HttpRequest
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
+from tests.support.devices import inventory
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
+from tests.support.preempting import waiting_pods
 
 NODE = NodeDevices(node="a", pool="t4", devices=(NodeDevice(0, "GPU-0", 8000),))
 
@@ -33,7 +33,7 @@ class Led:
 class Handlers:
     def __init__(self, served: Served) -> None:
         clock, log = served.time.clock(), served.log()
-        self.time = served.time
+        self.time, self.lines = served.time, served.lines
         self.cache = Cache()
         self.cache.update_node(NODE)
         self.informers = Informers(api=served.api(), cache=self.cache, ledger_namespace=SYSTEM, clock=clock, log=log)
@@ -43,27 +43,20 @@ class Handlers:
         self.measured = True
         self.readiness = Readiness(informers=self.informers, leadership=self.led, measured=lambda: self.measured)
         self.events: list[Event] = []
-        self.holds = SeatHolds(seconds=60, led_since=lambda: self.led.since, clock=clock)
+        self.waiting = waiting_pods(served, self.cache)
         placing = PlacementVerbs(
-            informers=self.informers, cache=self.cache, holds=self.holds, tell=self.events.append, clock=clock,
+            informers=self.informers, cache=self.cache, waiting=self.waiting, hold_seconds=60,
+            led_since=lambda: self.led.since, tell=self.events.append, clock=clock,
         )  # fmt: skip
         binder = Binder(
-            connections=ClientPool(served.api, clock), cache=self.cache, requests=placing.requests,
-            ledger=lambda: self.informers.ledger, leads=lambda: self.led.since is not None, clock=clock, log=log,
+            connections=ClientPool(served.api, clock), cache=self.cache, waiting=self.waiting,
+            leads=lambda: self.led.since is not None, clock=clock, log=log,
         )  # fmt: skip
-        self.waiting = PendingPods(
-            cache=self.cache,
-            ledger=lambda: None,
-            nudge=lambda: None,
-            serves=lambda: True,
-            clock=clock,
-            log=log,
-        )
-        self.verbs = VerbHandler(self.readiness, placing, binder, self.waiting)
+        self.verbs = VerbHandler(self.readiness, placing, binder, log)
         series = ExtenderMetrics(
             readiness=self.readiness, verbs=self.verbs, cache=self.cache, drift=dict, ages=dict,
             unsettled=lambda: 0, waiting=lambda: len(self.waiting),
-            held=lambda: self.holds.by_pool(["t4"]),
+            held=lambda: self.waiting.held_by_pool(["t4"]),
         )  # fmt: skip
         self.open = StatusHandler(readiness=self.readiness, families=series.families, monotonic=clock.monotonic)
 
@@ -174,3 +167,16 @@ def test_an_unexpected_error_of_one_request_is_in_its_answer(handlers: Handlers,
     assert json.loads(answer.body)["Error"].startswith("RecursionError: ")
     assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason=f"{verb}_failed") == 1
     assert handlers.filter(5000)[1]["NodeNames"] == ["a"]
+
+
+def test_one_event_of_a_placement_says_why_and_names_the_second_best_device(handlers: Handlers) -> None:
+    handlers.cache.update_node(inventory("b", 6200))
+    handlers.filter(5000)
+    handlers.post("bind", PodName="model", PodNamespace="n", PodUID="u", Node="b")
+    (event,) = handlers.events
+    assert (event.reason, event.warning) == ("GpuPlaced", False)
+    assert event.note == (
+        "b device 0: 5000 of 6200 MiB free given (6200 offered); next best was a device 0, which would leave 3000 MiB, "
+        "and not 1200 MiB"
+    )
+    assert [(line["message"], line["why"]) for line in handlers.lines() if "why" in line] == [("placed", event.note)]

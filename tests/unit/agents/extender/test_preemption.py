@@ -5,16 +5,17 @@ from collections.abc import Iterable, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.preemption import PotentialVictim, Room, lowest_victims
+from agents.extender.preemption import PotentialVictim, lowest_victims
 from tenancy.devices.allocate import MemoryRequest
+from tenancy.devices.waiting import DeviceMemory
 
 
 def on(uid: str, mib: int, *indices: int, priority: int = 0) -> PotentialVictim:
-    return PotentialVictim(uid=uid, priority=priority, mib=mib, used_mib=dict.fromkeys(indices or (0,), mib))
+    return PotentialVictim(uid=uid, priority=priority, mib=mib, measured_mib=dict.fromkeys(indices or (0,), mib))
 
 
-def by_ledger(free: Mapping[int, int]) -> dict[int, Room]:
-    return {index: Room(mib) for index, mib in free.items()}
+def by_ledger(free: Mapping[int, int]) -> dict[int, DeviceMemory]:
+    return {index: DeviceMemory(room_mib=mib, measured_mib=None) for index, mib in free.items()}
 
 
 OCCUPANTS = st.lists(
@@ -24,7 +25,7 @@ ROOM = st.lists(st.integers(-3, 6), min_size=1, max_size=3).map(lambda free: dic
 
 
 def fits(request: MemoryRequest, room: dict[int, int], gone: Iterable[PotentialVictim]) -> bool:
-    freed = {index: free + sum(o.mib for o in gone if index in o.used_mib) for index, free in room.items()}
+    freed = {index: free + sum(o.mib for o in gone if index in o.measured_mib) for index, free in room.items()}
     return sum(free >= request.mib for free in freed.values()) >= request.count
 
 
@@ -47,13 +48,13 @@ def test_a_victim_that_frees_two_devices_needs_no_other_one() -> None:
     assert lowest_victims(MemoryRequest(2000, 2), by_ledger({0: 0, 1: 1000, 2: 0}), held) == ("on both",)
 
 
-def test_who_comes_back_by_the_ledger_is_no_victim_for_what_is_measured() -> None:
+def test_a_victim_that_frees_too_little_measured_memory_does_not_suffice() -> None:
     """A new pod of an evicted seat allocates its budget again, so the measured free memory stays the same."""
-    seat = PotentialVictim(uid="seat", priority=1, mib=5000, used_mib={0: 5000}, seated=True)
-    batch = PotentialVictim(uid="batch", priority=2, mib=3000, used_mib={0: 2000})
-    assert lowest_victims(MemoryRequest(2000), {0: Room(3000, 500)}, [seat, batch]) == ("batch",)
-    assert lowest_victims(MemoryRequest(2000), {0: Room(3000, 500)}, [seat]) is None
-    assert lowest_victims(MemoryRequest(2000), {0: Room(0, 0)}, [seat, batch]) == ("seat",)
+    seat = PotentialVictim(uid="seat", priority=1, mib=0, measured_mib={0: 0})
+    batch = PotentialVictim(uid="batch", priority=2, mib=3000, measured_mib={0: 2000})
+    full = DeviceMemory(room_mib=3000, measured_mib=500)
+    assert lowest_victims(MemoryRequest(2000), {0: full}, [seat, batch]) == ("batch",)
+    assert lowest_victims(MemoryRequest(2000), {0: full}, [seat]) is None
 
 
 @given(st.builds(MemoryRequest, st.integers(1, 12)), ROOM, OCCUPANTS)

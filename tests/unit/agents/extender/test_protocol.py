@@ -10,7 +10,7 @@ def test_the_answers_have_the_protocols_fields() -> None:
         "FailedNodes": {"b": "full"},
         "FailedAndUnresolvableNodes": {"c": "no GPU"},
     }
-    assert protocol.preemption_result({"a": Victims(("1",), 2)}) == {
-        "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 2}}
+    assert protocol.preemption_result({"a": Victims(("1",))}) == {
+        "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 0}}
     }
     assert protocol.error_result("why") == {"Error": "why"}

@@ -25,7 +25,7 @@ LEDGER = Ledger(
 
 
 def device(room: int, free: int | None, floor: int = FLOOR) -> DeviceMemory:
-    return DeviceMemory(room_mib=room, free_mib=free, floor_mib=floor)
+    return DeviceMemory(room_mib=room, measured_mib=free, floor_mib=floor)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_seat_without_room_by_the_ledger_needs_nothing_freed() -> None:
 
 MIB = st.integers(0, 50)
 ASKS = st.builds(MemoryRequest, st.integers(1, 30), st.integers(1, 2))
-DEVICES = st.builds(DeviceMemory, room_mib=MIB, free_mib=st.none() | MIB, floor_mib=st.integers(0, 10))
+DEVICES = st.builds(DeviceMemory, room_mib=MIB, measured_mib=st.none() | MIB, floor_mib=st.integers(0, 10))
 NODES = st.dictionaries(st.sampled_from(["a", "b"]), st.dictionaries(st.integers(0, 3), DEVICES, max_size=4))
 
 
@@ -134,8 +134,8 @@ def _freed(
 ) -> Mapping[tuple[str, int], int]:
     after = {
         node: {
-            key: device(each.room_mib, (each.free_mib or 0) + freed.get((node, key), 0), each.floor_mib)
-            if each.free_mib is not None
+            key: device(each.room_mib, (each.measured_mib or 0) + freed.get((node, key), 0), each.floor_mib)
+            if each.measured_mib is not None
             else each
             for key, each in devices.items()
         }

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.cache.answers import FilterAnswer, NotAssumed
-from agents.extender.cache.cache import Cache
+from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import PodInfo, PodState, PodWithoutGpu
+from agents.extender.cache.search import Answer
 from agents.extender.cache.snapshot import DeviceDrift, Drift
-from agents.extender.cache.state import MEASURED_SECONDS, RESERVE_SECONDS
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support.devices import bound, cache_of, inventory, take
 
@@ -25,16 +24,16 @@ def example() -> Cache:
 
 def free(cache: Cache, node: str = "N") -> list[int]:
     (usage,) = (usage for usage in cache.snapshot() if usage.node == node)
-    return [device.free_mib for device in usage.devices]
+    return [device.room_mib for device in usage.devices]
 
 
 # Filter.
 
 
 def test_of_record_0003s_nodes_only_the_one_whose_device_has_room_passes() -> None:
-    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2", "N3"], 0.0) == FilterAnswer(("N3",), {}, {})
+    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2", "N3"], 0.0) == Answer(("N3",), {}, {})
     why = "its largest GPU has 4069 MiB free, not 8138"
-    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2"], 0.0) == FilterAnswer((), {"N1": why, "N2": why}, {})
+    assert example().fit("pod", MemoryRequest(8138), ["N1", "N2"], 0.0) == Answer((), {"N1": why, "N2": why}, {})
 
 
 AILING = (NodeDevice(0, "GPU-N-0", 8000, healthy=False), NodeDevice(1, "GPU-N-1", 9000, excluded=True))
@@ -67,7 +66,7 @@ def test_a_node_that_could_not_take_the_pod_if_it_were_empty_is_hopeless(
     fits = cache.fit("new", wanted, ["N"], 0.0)
     assert (fits.nodes, fits.refused, [*fits.hopeless]) == ((), {}, ["N"])
     assert fits.hopeless["N"].startswith(reason)
-    assert cache.assume("new", wanted, "N", 0.0) == NotAssumed(fits.hopeless["N"])
+    assert cache.assume("new", wanted, "N", 0.0) == fits
     assert cache.victims(wanted, "N", {"pod"}, 0.0) is None
 
 
@@ -123,19 +122,19 @@ def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> 
 def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
     cache = cache_of(inventory("N", 10_000, 10_000))
     start = threading.Barrier(50)
-    outcomes: list[PodInfo | NotAssumed] = []
+    outcomes: list[PodInfo | None] = []
 
     def bind(uid: str) -> None:
         start.wait()
         cache.fit(uid, MemoryRequest(1000), ["N"], 0.0)
-        outcomes.append(cache.assume(uid, MemoryRequest(1000), "N", 0.0))
+        outcomes.append(cache.assume(uid, MemoryRequest(1000), "N", 0.0).pod)
 
     threads = [threading.Thread(target=bind, args=(f"pod-{number}",)) for number in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    chosen = [outcome for outcome in outcomes if isinstance(outcome, PodInfo)]
+    chosen = [outcome for outcome in outcomes if outcome is not None]
     assert sorted(outcome.indices or () for outcome in chosen) == [(0,)] * 10 + [(1,)] * 10
     assert free(cache) == [0, 0]
 
@@ -147,7 +146,7 @@ def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
     cache = cache_of(inventory("N", 8000, 4000))
     cache.update_pod(bound("lost", "N", 3000))
     assert free(cache) == [8000, 1000]
-    assert cache.compare([bound("lost", "N", 3000)], 0.0) == Drift(unplaced=("lost",))
+    assert cache.drift() == Drift(unplaced=(bound("lost", "N", 3000),))
     cache.update_pod(bound("lost", "N", 9000))  # no device of the node has 9000 MiB free
     assert free(cache) == [0, 4000]
 
@@ -155,24 +154,16 @@ def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
 # Tests of lists from the API.
 
 
-def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_the_audit() -> None:
+def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_a_later_list() -> None:
     """A pod was bound and deleted while the extender's watch was broken."""
     cache = cache_of(inventory("N", 8000))
     take(cache, "pod", MemoryRequest(5000), "N", 1.0)
     cache.replace([inventory("N", 8000)], [], since=2.0)
     cache.finish_binding("pod", 3.0)
-    cache.compare([], since=2.5)
+    cache.replace([inventory("N", 8000)], [], since=2.5)
     assert free(cache) == [3000]
-    cache.compare([], since=4.0)
+    cache.replace([inventory("N", 8000)], [], since=4.0)
     assert free(cache) == [8000]
-
-
-def test_the_audit_finds_the_differences_between_the_api_and_the_cache() -> None:
-    cache = cache_of(inventory("N", 8000, 8000))
-    for uid in ("same", "moved", "stale"):
-        cache.update_pod(bound(uid, "N", 1000, 0))
-    listed = [bound("same", "N", 1000, 0), bound("moved", "N", 1000, 1), bound("missing", "N", 1000, 0)]
-    assert cache.compare(listed, 0.0) == Drift(missing=("missing",), stale=("stale",), moved=("moved",))
 
 
 # Readings.
@@ -183,7 +174,7 @@ def test_memory_that_an_outsider_uses_is_not_offered() -> None:
     cache.measure("N", {0: 5000, 1: 3000}, 0.0)
     why = "its largest GPU has 3464 MiB free, not 4000, as measured and less the floor"
     assert cache.fit("pod", MemoryRequest(4000), ["N"], 0.0).refused == {"N": why}
-    assert cache.compare([], 0.0).outside == (DeviceDrift("N", 0, 9000), DeviceDrift("N", 1, 11000))
+    assert cache.drift().outside == (DeviceDrift("N", 0, 9000), DeviceDrift("N", 1, 11000))
 
 
 def test_a_reading_counts_for_its_time_and_adds_no_room_to_the_ledgers() -> None:
@@ -235,4 +226,4 @@ def test_the_usage_shows_the_pods_of_each_device_and_their_states() -> None:
         [("assumed", 1000, PodState.ASSUMED), ("pod", 4000, PodState.BOUND)],
         [("pod", 4000, PodState.BOUND), ("reserved", 5000, PodState.RESERVED)],
     ]
-    assert [(device.held_mib, device.free_mib) for device in node.devices] == [(5000, 3000), (9000, 0)]
+    assert [(device.held_mib, device.room_mib) for device in node.devices] == [(5000, 3000), (9000, 0)]

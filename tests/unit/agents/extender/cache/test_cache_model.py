@@ -11,11 +11,10 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.cache.cache import Cache
+from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.snapshot import Drift
-from agents.extender.cache.state import MEASURED_SECONDS, RESERVE_SECONDS
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support import search
 from tests.support.devices import bound, inventory
@@ -75,14 +74,13 @@ class World:
         by_ledger = bool(self.pick(2))
         fits = self.cache.fit(uid, request, NODES, self.now, entitled, by_ledger=by_ledger)
         assert len(fits.nodes) == 1 or {*fits.refused, *fits.hopeless} == set(NODES)
-        self.cache._ranking.clear()  # noqa: SLF001 (what it remembers changes no answer)
         assert self.cache.fit(uid, request, NODES, self.now, entitled, by_ledger=by_ledger) == fits
         outcomes = self.pick(4)
         if not fits.nodes or outcomes == 0:
             return
         node = fits.nodes[0] if outcomes > 1 else NODES[self.pick(len(NODES))]
-        chosen = self.cache.assume(uid, request, node, self.now, entitled)
-        if isinstance(chosen, PodInfo):
+        chosen = self.cache.assume(uid, request, node, self.now, entitled).pod
+        if chosen is not None:
             del self.waiting[uid]
             self.binding[uid] = replace(bound(uid, node, request.mib, *(chosen.indices or ())), uuids=chosen.uuids)
             self._check_sizes(node, chosen)
@@ -104,7 +102,7 @@ class World:
         uid = self._one_of(self.binding)
         if uid is not None:
             self.waiting[uid] = self.binding.pop(uid).request
-            self.cache.forget(uid)
+            self.cache.forget(uid, self.now)
 
     def hear(self) -> None:
         if self.news:
@@ -164,7 +162,7 @@ class World:
         self.relist()
 
     def audit(self) -> Drift:
-        return self.cache.compare(self.pods.values(), self.now)
+        return self.cache.drift()
 
     def measure(self) -> None:
         name = NODES[self.pick(len(NODES))]
@@ -247,7 +245,7 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
         world.step()
     world.come_to_rest()
     assert world.cache.snapshot() == world.rebuilt().snapshot()
-    assert world.audit() == world.rebuilt().compare(world.pods.values(), world.now)
+    assert world.audit() == world.rebuilt().drift()
     for uid in [*world.pods]:
         world.end(uid)
     for uid in [*world.pods_without_gpu]:
@@ -256,10 +254,10 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
     world.come_to_rest()
     assert world.cache.snapshot() == world.rebuilt().snapshot()
     assert all(
-        device.free_mib == device.mib * device.healthy for node in world.cache.snapshot() for device in node.devices
+        device.room_mib == device.mib * device.healthy for node in world.cache.snapshot() for device in node.devices
     )
     assert {name: kept for name, kept in vars(world.cache).items() if kept and name in REMEMBERED} == {}
 
 
 # These fields must be empty in a cluster without pods.
-REMEMBERED = ("_pods", "_due")
+REMEMBERED = ("_pods", "_ends")

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.cache.cache import Cache
+from agents.extender.cache.cache import MEASURED_SECONDS, Cache
 from agents.extender.cache.measured import ReadingRefresher
-from agents.extender.cache.state import MEASURED_SECONDS
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import LostDevice, Trouble
@@ -51,9 +50,9 @@ class Bench:
             self.measured.keep()
 
     @property
-    def free_mib(self) -> int:
+    def room_mib(self) -> int:
         (usage,) = self.cache.snapshot()
-        return usage.devices[0].free_mib
+        return usage.devices[0].room_mib
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def blind(problem: str = "0 exporters run there, one is needed", node: str = "N"
 
 def test_a_device_that_is_used_has_no_more_to_give_than_is_free(bench: Bench) -> None:
     bench.refresh(shown(5000))
-    assert bench.free_mib == 5000
+    assert bench.room_mib == 5000
     assert bench.growths == 1
 
 
@@ -86,7 +85,7 @@ def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_meas
     bench.cache.update_node(inventory("N", 14000, 14000))
     lost = LostDevice(gpu=1, trouble=Trouble.PARTIAL, problem="NVML cannot read it")
     bench.refresh(replace(shown(5000), lost=(lost,), trouble=Trouble.PARTIAL, problem=str(lost)))
-    assert [device.free_mib for usage in bench.cache.snapshot() for device in usage.devices] == [5000, 14000]
+    assert [device.room_mib for usage in bench.cache.snapshot() for device in usage.devices] == [5000, 14000]
     assert [line["message"] for line in bench.lines()] == [
         "is placed by the ledger alone: N: gpu 1: NVML cannot read it"
     ]
@@ -105,7 +104,7 @@ def test_an_api_that_does_not_answer_is_logged_once_and_asked_again(bench: Bench
     away = AgentError("the API is away")
     bench.keep(away, away, away, [shown(5000)])
     assert bench.measured.tried
-    assert bench.free_mib == 5000
+    assert bench.room_mib == 5000
     assert [line["message"] for line in bench.lines()] == [
         "the devices are not measured: the API is away",
         "the devices are measured again",

@@ -2,11 +2,9 @@
 
 import pytest
 
-from agents.extender.cache.answers import NotAssumed
-from agents.extender.cache.cache import Cache
+from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.node_info import Shortage, UndeclaredUse
-from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
-from agents.extender.cache.state import NOMINATED_SECONDS, RESERVE_SECONDS
+from agents.extender.cache.pod_info import Entitlement, Nomination, PodState, PodWithoutGpu
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB
@@ -37,7 +35,7 @@ def test_each_of_prods_seats_is_placed_while_the_others_are_exactly_at_their_bud
                 cache.update_pod(bound(name, "N", budget, 0))
         cache.measure("N", {0: 15360 - 600 - sum(RESIDENTS.values()) + mib}, 0.0)
         assert cache.fit(absent, MemoryRequest(mib), ["N"], 0.0, SEATED, by_ledger=True).nodes == ("N",)
-        assert isinstance(cache.assume(absent, MemoryRequest(mib), "N", 0.0, SEATED), PodInfo)
+        assert cache.assume(absent, MemoryRequest(mib), "N", 0.0, SEATED).pod
 
 
 def test_who_has_no_seat_is_kept_out_by_what_is_measured() -> None:
@@ -48,7 +46,7 @@ def test_who_has_no_seat_is_kept_out_by_what_is_measured() -> None:
         fits = cache.fit("new", MemoryRequest(3000), ["N"], 0.0, entitlement, by_ledger=True)
         assert (fits.nodes, fits.short) == ((), ())
         assert fits.refused == {"N": "its largest GPU has 2464 MiB free, not 3000, as measured and less the floor"}
-        assert isinstance(cache.assume("new", MemoryRequest(3000), "N", 0.0, entitlement), NotAssumed)
+        assert cache.assume("new", MemoryRequest(3000), "N", 0.0, entitlement).pod is None
 
 
 def test_a_seat_without_room_by_the_ledger_is_refused_whatever_is_free() -> None:
@@ -64,8 +62,8 @@ def test_a_seat_gets_the_device_and_the_node_that_could_load_it_or_lack_the_leas
     cache = cache_of(inventory("N", 5000, 9000), inventory("A", 5000), inventory("B", 90000))
     for node, free in (("N", {0: 100, 1: free_mib}), ("A", {0: 100}), ("B", {0: free_mib})):
         cache.measure(node, free, 0.0)
-    chosen = cache.assume("one", MemoryRequest(5000), "N", 0.0, SEATED)
-    assert isinstance(chosen, PodInfo)
+    chosen = cache.assume("one", MemoryRequest(5000), "N", 0.0, SEATED).pod
+    assert chosen is not None
     assert chosen.indices == (1,)
     assert cache.fit("seat", MemoryRequest(5000), ["A", "B"], 0.0, SEATED, by_ledger=True).nodes == ("B",)
 
@@ -95,7 +93,7 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
     cache.update_pod(PodWithoutGpu(uid="guest", node="N", cpu_milli=0))
     cache.measure("N", {0: 1000}, 0.0, (use("before", 5000), use("guest", 2000)))
     cache.remove_pod("before")
-    assert [device.free_mib for device in cache.snapshot()[0].devices] == [6000]
+    assert [device.room_mib for device in cache.snapshot()[0].devices] == [6000]
     cache.remove_pod("guest")
     assert cache.fit("after", MemoryRequest(8000), ["N"], 0.0).nodes == ("N",)
     cache.measure("N", {0: 1000}, 0.01, (use("before", 5000), use("guest", 2000)))
@@ -120,7 +118,7 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert not fits(cache, "lower", 4000)
-    assert isinstance(cache.assume("lower", MemoryRequest(4000), "N", 0.0), NotAssumed)
+    assert cache.assume("lower", MemoryRequest(4000), "N", 0.0).pod is None
     assert cache.feasible_nodes(MemoryRequest(4000), 0.0) == frozenset()
     assert fits(cache, "small", 3000)
 
@@ -159,8 +157,8 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     cache = cache_of(inventory("N", 8000))
     nominated(cache)
     assert fits(cache, "nominee", 5000, priority=10)
-    assert isinstance(cache.assume("nominee", MemoryRequest(5000), "N", 0.0, Entitlement(10)), PodInfo)
-    cache.forget("nominee")
+    assert cache.assume("nominee", MemoryRequest(5000), "N", 0.0, Entitlement(10)).pod
+    cache.forget("nominee", 1.0)
     cache.withdraw("nominee", 1.0)
     assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
     assert fits(cache, "lower", 8000, now=RESERVE_SECONDS + 1)

@@ -1,18 +1,18 @@
-"""Tests that kube-scheduler retries refused pods when memory becomes free."""
+"""Tests that kube-scheduler retries refused pods when memory becomes free, and which pods wait for a seat's memory."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from agents.extender.cache.cache import Cache
+from agents.extender.cache.node_info import Shortage, UndeclaredUse
 from agents.extender.cache.pod_info import Entitlement, Nomination
-from agents.extender.filter import CachedRequest
-from agents.extender.hold import HeldSeat
-from agents.extender.pending import GRACE_SECONDS, PendingPods
+from agents.extender.waiting import GRACE_SECONDS, WaitingPod, WaitingPods, crowded, reclaimable
 from tenancy.devices.allocate import MemoryRequest
-from tenancy.ledger import Ledger
+from tenancy.ledger import Ledger, Unbudgeted
 from tests.support.devices import bound, inventory
-from tests.support.fake_cluster import Served
+from tests.support.fake_cluster import DOMAIN, T4, Served
 
 NODE = inventory("a", 8000)
 
@@ -28,7 +28,7 @@ class Held:
     def __post_init__(self) -> None:
         self.cache.update_node(NODE)
         self.cache.update_pod(bound("first", "a", 8000, 0))
-        self.waiting = PendingPods(
+        self.waiting = WaitingPods(
             cache=self.cache,
             ledger=lambda: self.ledger,
             nudge=self.nudge,
@@ -36,7 +36,11 @@ class Held:
             clock=self.served.time.clock(),
             log=self.served.log(),
         )
-        self.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("a",))
+        self.refuse("second")
+
+    def refuse(self, uid: str, **fields: Any) -> None:
+        pod = WaitingPod(memory=MemoryRequest(5000), ledger=self.ledger, nodes=("a",), **fields)
+        self.waiting.remember(uid, pod)
 
     def nudge(self) -> None:
         self.events += 1
@@ -73,7 +77,7 @@ def test_a_new_ledger_makes_one_event_for_who_was_refused_by_the_old_ledger(held
     held.ledger = Ledger(domain="example.com", pools=())
     assert held.look_after(10)
     assert not held.look_after(10)
-    held.waiting.refuse("second", CachedRequest(memory=MemoryRequest(5000)), ("a",))
+    held.refuse("second")
     assert not held.look_after(10)
     assert held.events == 1
 
@@ -83,9 +87,7 @@ def test_the_scheduler_has_time_to_try_by_itself(held: Held) -> None:
     assert not held.look_after(GRACE_SECONDS - 0.1)
 
 
-def held_until(until: float) -> CachedRequest:
-    held = HeldSeat(since=0.0, until=until, tried_at=0.0, pool="t4")
-    return CachedRequest(memory=MemoryRequest(5000), entitlement=Entitlement(pools=frozenset({"t4"})), held=held)
+SEATED = Entitlement(pools=frozenset({"t4"}))
 
 
 def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_floor(held: Held) -> None:
@@ -93,7 +95,7 @@ def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_f
     held.cache.update_node(replace(NODE, floor_mib=1536))
     held.cache.remove_pod("first")
     held.cache.measure("a", {0: 4900}, 0.0)
-    held.waiting.refuse("second", held_until(60.0), ("a",))
+    held.refuse("second", entitlement=SEATED, held_until=60.0)
     assert not held.look_after(5)
     held.cache.measure("a", {0: 6456}, 5.0)
     assert held.look_after(5)
@@ -101,11 +103,11 @@ def test_a_seat_that_is_held_back_is_retried_once_it_could_load_also_under_the_f
 
 def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(held: Held) -> None:
     """When a pod ends, its memory is free by the ledger before NVML reports it as free."""
-    held.waiting.refuse("second", replace(held_until(60.0), held=None), ("a",))
+    held.refuse("second", entitlement=SEATED)
     held.cache.measure("a", {0: 0}, 0.0)
     held.cache.remove_pod("first")
     assert held.look_after(10)
-    held.waiting.refuse("second", held_until(60.0), ("a",))
+    held.refuse("second", entitlement=SEATED, held_until=60.0)
     assert not held.look_after(10)
 
 
@@ -113,6 +115,41 @@ def test_a_nominee_is_retried_for_the_room_that_is_kept_for_it(held: Held) -> No
     held.cache.nominate(Nomination(uid="second", node="a", request=MemoryRequest(5000), priority=9), 0.0)
     held.cache.remove_pod("first")
     assert held.look_after(10)
-    held.waiting.forget("second")
-    held.waiting.refuse("third", CachedRequest(memory=MemoryRequest(5000)), ("a",))
+    held.waiting.remember("second", WaitingPod(memory=MemoryRequest(5000)))
+    held.refuse("third")
     assert not held.look_after(10)
+
+
+OVER = UndeclaredUse("team", "runaway", 2000)
+LACKS_MEMORY = Shortage(node="N", pool="t4", index=0, mib=3000, floor_mib=1536)
+LACKS_THE_FLOOR = Shortage(node="N", pool="t4", index=0, mib=1536, floor_mib=1536)
+SOMEBODY_IS_OVER = Shortage(node="N", pool="t4", index=0, mib=100, floor_mib=1536, holders=(OVER,))
+
+
+@pytest.mark.parametrize(
+    ("shortage", "held"), [(LACKS_MEMORY, True), (SOMEBODY_IS_OVER, True), (LACKS_THE_FLOOR, False)]
+)
+def test_a_seat_is_held_back_only_where_it_cannot_load_or_somebody_is_over(shortage: Shortage, held: bool) -> None:
+    assert crowded((shortage,)) == held
+
+
+def test_seats_that_are_held_back_are_counted_by_pool(held: Held) -> None:
+    assert held.waiting.held_by_pool(["t4", "a100"]) == {"t4": 0, "a100": 0}
+    for uid in ("second", "third"):
+        held.refuse(uid, held_until=60.0, held_in="t4")
+    assert held.waiting.held_by_pool(["t4", "a100"]) == {"t4": 2, "a100": 0}
+    held.waiting.remember("third", WaitingPod(memory=MemoryRequest(5000)))
+    assert held.waiting.held_by_pool(["t4"]) == {"t4": 1}
+    held.served.time.seconds += 60
+    assert held.waiting.held_by_pool(["t4"]) == {"t4": 0}
+
+
+def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record() -> None:
+    ledger = Ledger(
+        domain=DOMAIN, pools=(T4,), unbudgeted=(Unbudgeted(name="e", tenant="team", pool="t4", measured_mib=2000),)
+    )
+    assert reclaimable((SOMEBODY_IS_OVER,), ledger)[0].holders == ()
+    both = replace(ledger, unbudgeted=(*ledger.unbudgeted, replace(ledger.unbudgeted[0], name="f", measured_mib=100)))
+    assert reclaimable((SOMEBODY_IS_OVER,), both)[0].holders == (), "nobody says which of the two it is"
+    more = Shortage(node="N", pool="t4", index=0, mib=1, floor_mib=2, holders=(UndeclaredUse("team", "runaway", 2001),))
+    assert reclaimable((more,), ledger)[0].holders == more.holders
