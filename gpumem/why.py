@@ -325,8 +325,8 @@ def _on_node(pod: WholePod, evidence: Evidence) -> _Found:
         state = "not ready" if node else "no node of the cluster any more"
         return _Found("not-ready", f"it is on {pod.node}, which is {state}")
     if pod.running:
-        crowded = evidence.newest(names.EVENT_SEAT_OVERCROWDED, uid=pod.uid)
-        return _Found("runs", f"on {pod.node}{_devices(pod, evidence)}", (crowded.note,) if crowded else ())
+        placed = evidence.newest(names.EVENT_PLACED, names.EVENT_SEAT_OVERCROWDED, uid=pod.uid)
+        return _Found("runs", f"on {pod.node}{_devices(pod, evidence)}", (placed.note,) if placed else ())
     failing = evidence.newest("FailedMount", "FailedCreatePodSandBox", "FailedAttachVolume", uid=pod.uid)
     if failing:
         return _Found("device-error" if _OF_THE_DEVICE.search(failing.note) else "config", failing.note)

@@ -465,6 +465,14 @@ def test_the_events_of_a_predecessor_and_of_a_sibling_are_about_other_pods() -> 
     assert [each.reason for each in ask(found, "deployment/ml").answers] == ["device-lost", "runs"]
 
 
+@pytest.mark.parametrize("reason", [names.EVENT_PLACED, names.EVENT_SEAT_OVERCROWDED])
+def test_a_running_pod_has_its_device_for_the_reason_in_its_event(reason: str) -> None:
+    note = "k8s-node1 device 0: 3000 of 6200 MiB free given (14000 offered); there is no other device"
+    running = on_node({"phase": "Running"})
+    assert one(running).more == (), "after an hour, the Event is gone, and nobody guesses"
+    assert one(say(running, event("Pod/ml", reason, note, uid="uid-immich-ml"))).more == (note,)
+
+
 def test_a_workload_that_is_not_there_is_an_error() -> None:
     with pytest.raises(TargetError, match="there is no job team-a/train"):
         ask(with_pods(), "job/train", "team-a")
