@@ -260,7 +260,6 @@ METRIC_EXTENDER_READY = "gpu_extender_ready"
 METRIC_EXTENDER_OFFERED = "gpu_extender_device_memory_offered_bytes"
 METRIC_EXTENDER_ALLOCATED = "gpu_extender_device_memory_allocated_bytes"
 METRIC_EXTENDER_RESERVATIONS = "gpu_extender_reservations"
-METRIC_EXTENDER_UNSETTLED = "gpu_extender_unsettled_binds"
 METRIC_EXTENDER_WAITING = "gpu_extender_waiting_pods"
 METRIC_EXTENDER_DRIFT = "gpu_extender_ledger_drift"
 # Two metrics of each pool. HELD_SEATS counts the seats with delayed pods, because other pods exceed their budgets.

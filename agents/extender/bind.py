@@ -1,15 +1,14 @@
 """Binds pods to nodes. A single request writes the node and the devices of a pod, so that every bound pod has devices.
 
 The API server sets the pod's node and copies the Binding's annotations into the pod (assignPod in
-pkg/registry/core/pod/storage). If the API server does not answer a bind, the pod stays `assumed` until the API shows
-whether the pod was bound.
+pkg/registry/core/pod/storage). If the API server does not answer a bind, the pod keeps its devices until the watch
+shows the bind, or until the request can no longer reach the API server.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from queue import Empty, LifoQueue
 
 from agents.extender.cache.cache import Cache
@@ -17,12 +16,10 @@ from agents.extender.cache.pod_info import PodInfo
 from agents.extender.protocol import BindRequest
 from agents.extender.waiting import WaitingPods
 from agents.kube.client import Api, ApiError
-from agents.kube.paths import ApiPath, below
-from agents.kube.pods import Pod, pods_of
+from agents.kube.paths import below
+from agents.kube.pods import pods_of
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
-from agents.runtime.items import Unjudged, attempted
-from agents.runtime.log import Log
 from tenancy.names import Names
 from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 
@@ -30,9 +27,8 @@ from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 TIMEOUT_SECONDS = EXTENDER_TIMEOUT_SECONDS - 1.0
 # The API server may close a connection that is idle for longer than this time.
 _IDLE_SECONDS = 30.0
-SETTLE_SECONDS = 5.0
-# A request that has not reached the API server after this many seconds is lost.
-_LOST_SECONDS = 60.0
+# After this many seconds, a request has either reached the API server and the watch shows its effect, or it is lost.
+LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):
@@ -65,26 +61,15 @@ class ClientPool:
         return api
 
 
-@dataclass(frozen=True)
-class UnsettledBind:
-    """A bind with an unknown result. `at` is the time of the bind request in monotonic seconds."""
-
-    binding: BindRequest
-    assumed_at: str
-    at: float
-
-
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Binder:
-    """Binds pods. Any thread may call the methods."""
+    """Binds pods. Any thread may call `bind`."""
 
     connections: ClientPool
     cache: Cache
     waiting: WaitingPods
     leads: Callable[[], bool]
     clock: Clock
-    log: Log
-    unsettled: dict[str, UnsettledBind] = field(default_factory=dict)
 
     def bind(self, binding: BindRequest, names: Names) -> PodInfo:
         """Binds the pod within kube-scheduler's timeout, and returns it with its devices. Raises AgentError if the pod
@@ -103,73 +88,32 @@ class Binder:
         if chosen is None:
             reasons = {**answer.refused, **answer.hopeless}
             raise BindingError(f"{binding.node}: {reasons[binding.node]}")
-        unsettled = UnsettledBind(binding, str(time.time_ns()), self.clock.monotonic())
-        with self.connections.one() as api:
-            self._post(api, _annotations(chosen, unsettled.assumed_at, names), unsettled)
-        return chosen
-
-    def settle(self, names: Names) -> None:
-        """Reads the result of each bind without an answer from the API."""
-        for uid, unsettled in [*self.unsettled.items()]:
-            done = attempted(partial(self._was_bound, unsettled, names))
-            if isinstance(done, Unjudged):
-                self.log.warning(f"cannot tell whether pod {uid} was bound: {done.why}")
-            elif done is not None:
-                # This line comes before `forget`, because another bind of the pod can begin after `forget`.
-                del self.unsettled[uid]
-                if done:
-                    self.cache.finish_binding(uid, self.clock.monotonic())
-                else:
-                    self.cache.forget(uid, self.clock.monotonic())
-
-    def _was_bound(self, unsettled: UnsettledBind, names: Names) -> bool | None:
-        """Returns True if the bind set the pod's node, or None if the request may still reach the API server. Raises
-        AgentError.
-        """
-        with self.connections.one() as api:
-            pod = _pod(api, unsettled.binding)
-        done = _is_done(pod, unsettled, names)
-        may_come = pod is not None and not pod.node and self.clock.monotonic() - unsettled.at < _LOST_SECONDS
-        return None if may_come and not done else done
-
-    def _post(self, api: Api, annotations: dict[str, str], unsettled: UnsettledBind) -> None:
-        binding = unsettled.binding
-        metadata = {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {**metadata, "annotations": annotations},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
-        }
+        path = below(pods_of(binding.namespace), binding.name, "binding")
         try:
-            api.create(below(_path(binding), "binding"), body)
+            with self.connections.one() as api:
+                api.create(path, _body(binding, chosen, names))
         except ApiError as error:
+            now = self.clock.monotonic()
             if error.retried:  # the API server may have bound the pod without an answer
-                self.unsettled[binding.uid] = unsettled
+                self.cache.doubt(binding.uid, now + LOST_SECONDS)
             else:
-                self.cache.forget(binding.uid, self.clock.monotonic())
+                self.cache.forget(binding.uid, now)
             raise
         self.cache.finish_binding(binding.uid, self.clock.monotonic())
+        return chosen
 
 
-def _annotations(pod: PodInfo, assumed_at: str, names: Names) -> dict[str, str]:
-    return {
+def _body(binding: BindRequest, pod: PodInfo, names: Names) -> dict[str, object]:
+    annotations = {
         names.device_index: ",".join(map(str, pod.indices or ())),
         names.device_uuid: ",".join(pod.uuids or ()),
         names.device_mib: str(pod.request.mib),
-        names.device_assumed_at: assumed_at,
+        names.device_assumed_at: str(time.time_ns()),
     }
-
-
-def _path(binding: BindRequest) -> ApiPath:
-    return below(pods_of(binding.namespace), binding.name)
-
-
-def _pod(api: Api, binding: BindRequest) -> Pod | None:
-    """Returns the pod with this UID, or None if the pod no longer exists. Raises ApiError."""
-    found = api.find(_path(binding))
-    return Pod(found) if found and Pod(found).uid == binding.uid else None
-
-
-def _is_done(pod: Pod | None, unsettled: UnsettledBind, names: Names) -> bool:
-    return pod is not None and pod.annotation(names.device_assumed_at) == unsettled.assumed_at
+    metadata = {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid, "annotations": annotations}
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": metadata,
+        "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+    }

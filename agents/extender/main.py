@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 
-from agents.extender.bind import SETTLE_SECONDS, TIMEOUT_SECONDS, Binder, ClientPool
+from agents.extender.bind import TIMEOUT_SECONDS, Binder, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.comparer import Comparer
 from agents.extender.cache.informers import Informers
@@ -164,13 +164,12 @@ class Extender:
             tell=self._events.put,
             clock=clock,
         )
-        self.binder = Binder(
+        binder = Binder(
             connections=ClientPool(hasty, clock),
             cache=cache,
             waiting=self.waiting,
             leads=lambda: self._leadership.since is not None,
             clock=clock,
-            log=log,
         )
         self.measured = ReadingRefresher(
             read=self._measure, cache=cache, grown=self.waiting.grown, clock=clock, log=log
@@ -186,14 +185,13 @@ class Extender:
             leadership=self._leadership,
             measured=lambda: self.measured.tried,
         )
-        self.verb_handler = VerbHandler(readiness, placing, self.binder, log)
+        self.verb_handler = VerbHandler(readiness, placing, binder, log)
         series = ExtenderMetrics(
             readiness=readiness,
             verbs=self.verb_handler,
             cache=cache,
             drift=self.comparer.counts,
             ages=self.measured.ages,
-            unsettled=lambda: len(self.binder.unsettled),
             waiting=lambda: len(self.waiting),
             held=lambda: self.waiting.held_by_pool(self._pools()),
         )
@@ -205,7 +203,6 @@ class Extender:
             self.informers.informer.run,
             self.waiting.keep,
             self.comparer.keep,
-            self._keep_settling,
             self._events.keep,
         )
         yield self.measured.keep
@@ -225,12 +222,6 @@ class Extender:
             clock=self._clock,
             log=self._log,
         )
-
-    def _keep_settling(self) -> None:
-        while True:
-            self._clock.sleep(SETTLE_SECONDS)
-            if self.informers.names:
-                self.binder.settle(self.informers.names)
 
     def _serves(self) -> bool:
         return self._readiness.serves()

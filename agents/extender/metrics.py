@@ -17,7 +17,6 @@ from tenancy.names import (
     METRIC_EXTENDER_READY,
     METRIC_EXTENDER_RESERVATIONS,
     METRIC_EXTENDER_UNPLACED_SEATS,
-    METRIC_EXTENDER_UNSETTLED,
     METRIC_EXTENDER_WAITING,
 )
 from tenancy.units import MIB
@@ -36,7 +35,6 @@ METRICS: Mapping[str, Metric] = {
         labels=("node", "gpu", "uuid"),
     ),
     METRIC_EXTENDER_RESERVATIONS: Metric(text="Pods between filter and bind."),
-    METRIC_EXTENDER_UNSETTLED: Metric(text="Binds that got no answer from the API."),
     METRIC_EXTENDER_WAITING: Metric(text="Pods that fit no device."),
     METRIC_EXTENDER_HELD_SEATS: Metric(
         text="Pods with a seat that fit by the ledger, but wait for memory that other pods use.", labels=("pool",)
@@ -60,7 +58,6 @@ class ExtenderMetrics:
     cache: Cache
     drift: Callable[[], Mapping[str, int]]
     ages: Callable[[], Mapping[str, float]]
-    unsettled: Callable[[], int]
     waiting: Callable[[], int]
     held: Callable[[], Mapping[str, int]]
 
@@ -74,7 +71,6 @@ class ExtenderMetrics:
     def _samples(self) -> Iterator[Sample]:
         yield Sample(name=METRIC_EXTENDER_LEADING, value=int(self.readiness.leadership.since is not None))
         yield Sample(name=METRIC_EXTENDER_READY, value=int(self.readiness.problem() is None))
-        yield Sample(name=METRIC_EXTENDER_UNSETTLED, value=self.unsettled())
         yield from items.samples(self.readiness.informers.problems)
         yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
         for pool, number in self.held().items():

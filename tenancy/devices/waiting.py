@@ -6,9 +6,9 @@ other pods only if too little measured memory is free. Units: whole MiB.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
@@ -87,29 +87,6 @@ class DeviceMemory:
         """Returns the device's memory after a pod with `mib` is placed and uses `used_mib`."""
         measured_mib = None if self.measured_mib is None else self.measured_mib - used_mib
         return replace(self, room_mib=self.room_mib - mib, measured_mib=measured_mib)
-
-
-@dataclass(frozen=True)
-class Lack(Generic[Device]):
-    """The memory that a request lacks on a node. `room` is True if the request fits the node by the ledger.
-
-    `mib` has the missing MiB of each device that has enough memory by the ledger, but too little measured free memory.
-    If the pod can load its data on enough other devices now, `mib` is empty.
-    """
-
-    room: bool
-    mib: Mapping[Device, int] = field(default_factory=dict)
-
-
-def lack_of(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Lack[Device]:
-    """Returns the memory that a request lacks on one node."""
-    lacks = {
-        device: memory.lack_mib(request.mib) for device, memory in devices.items() if memory.room_mib >= request.mib
-    }
-    if len(lacks) < request.count:
-        return Lack(room=False)
-    short = {device: mib for device, mib in lacks.items() if mib}
-    return Lack(room=True, mib=short if len(lacks) - len(short) < request.count else {})
 
 
 def to_free_mib(

@@ -180,6 +180,13 @@ class Cache:
             if isinstance(known, PodInfo) and known.state is PodState.ASSUMED:
                 self._set(uid, replace(known, accepted_at=now))
 
+    def doubt(self, uid: str, ends: float) -> None:
+        """Frees the devices of an assumed pod at the time `ends`, unless the API shows by then that it was bound."""
+        with self._lock:
+            known = self._pods.get(uid)
+            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED:
+                self._set(uid, replace(known, ends=ends))
+
     def forget(self, uid: str, now: float) -> None:
         """Frees the devices of an assumed pod that was not bound. Keeps memory for the pod's retry (`retain`)."""
         with self._lock:

@@ -17,7 +17,7 @@ from agents.extender.preemption import PotentialVictim, lowest_victims
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
 from tenancy.devices.recycle import overshoot_mib
-from tenancy.devices.waiting import DeviceMemory, lack_of
+from tenancy.devices.waiting import DeviceMemory
 from tenancy.names import REFUSED_AS_KEPT, REFUSED_AS_MEASURED
 from tenancy.units import MIB
 
@@ -237,20 +237,22 @@ class NodeInfo:
         """Returns the shortages of the devices that the seat would get by the ledger. Returns () if the seat does not
         fit by the ledger.
         """
-        memory = self._memory()
-        lack = lack_of(request, memory)
-        loadable = sum(each.room_mib >= request.mib for each in memory.values()) - len(lack.mib)
-        least = sorted(lack.mib, key=lambda index: (lack.mib[index], memory[index].room_mib, index))
+        memory = {index: each for index, each in self._memory().items() if each.room_mib >= request.mib}
+        lacks = {index: mib for index, each in memory.items() if (mib := each.lack_mib(request.mib))}
+        missing = request.count - (len(memory) - len(lacks))  # the devices that the seat cannot load now
+        if len(memory) < request.count or missing <= 0:
+            return ()
+        least = sorted(lacks, key=lambda index: (lacks[index], memory[index].room_mib, index))
         return tuple(
             Shortage(
                 node=self.node,
                 pool=self.pool,
                 index=index,
-                mib=lack.mib[index],
+                mib=lacks[index],
                 floor_mib=memory[index].floor_mib,
                 holders=self._holders(index),
             )
-            for index in least[: request.count - loadable]
+            for index in least[:missing]
         )
 
     def victims(

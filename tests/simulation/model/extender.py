@@ -116,7 +116,6 @@ class ExtenderPod:
             self._every(start, 3.0, self._step(following.look))
         self._every(start, 5.0, self._measure)
         self._every(start, 5.0, self._step(self.extender.waiting.look))
-        self._every(start, 5.0, self._step(self._settle))
         self._every(start, 120.0, self._step(self.extender.comparer.pass_once), first=120.0)
 
     def _every(self, start: int, seconds: float, step: Callable[[], object], first: float = 0.0) -> None:
@@ -148,10 +147,6 @@ class ExtenderPod:
         self.rounds += 1
         if self.rounds % 3 == 1 or len(self.extender.waiting) or not self.extender.measured.tried:
             self._step(self.extender.measured.attempt)()
-
-    def _settle(self) -> None:
-        if self.extender.informers.names and self.extender.binder.unsettled:
-            self.extender.binder.settle(self.extender.informers.names)
 
     def _grown(self) -> None:
         start = self.starts

@@ -501,7 +501,6 @@ def handlers(bench: Bench) -> tuple[VerbHandler, Informers]:
     )  # fmt: skip
     binder = Binder(
         connections=ClientPool(lambda: api, clock), cache=cache, waiting=waiting, leads=lambda: True, clock=clock,
-        log=log,
     )  # fmt: skip
     ready = Readiness(informers=informers, leadership=AlwaysLeader(since=0.0), measured=lambda: True)
     return VerbHandler(ready, placing, binder, log), informers

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from agents.extender.bind import Binder, BindingError, ClientPool
+from agents.extender.bind import LOST_SECONDS, Binder, BindingError, ClientPool
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.protocol import BindRequest
 from agents.extender.waiting import WaitingPod
 from agents.kube.client import Api, ApiError
 from tenancy.devices.allocate import MemoryRequest
+from tests.support.devices import bound
 from tests.support.fake_cluster import NAMES, Fault, Served
 from tests.support.preempting import waiting_pods
 
@@ -32,7 +33,7 @@ class Bench:
         clock = served.time.clock()
         self.binder = Binder(
             connections=ClientPool(self.api, clock), cache=self.cache, waiting=self.waiting,
-            leads=lambda: self.leads, clock=clock, log=served.log(),
+            leads=lambda: self.leads, clock=clock,
         )  # fmt: skip
 
     def api(self) -> Api:
@@ -52,14 +53,10 @@ class Bench:
         with pytest.raises(ApiError):
             yield
 
-    def store(self, **annotations: str) -> None:
-        bound: dict[str, Any] = {"nodeName": "a"} if annotations else {}
-        metadata = {"name": "model", "namespace": "team", "uid": "u", "annotations": annotations}
-        self.served.cluster.objects[POD] = {"metadata": metadata, "spec": bound}
-
-    def settle_after(self, seconds: float) -> None:
+    def held_after(self, seconds: float) -> int:
         self.served.time.seconds += seconds
-        self.binder.settle(NAMES)
+        self.cache.feasible_nodes(MemoryRequest(1), self.served.time.seconds)
+        return self.held_mib
 
 
 @pytest.fixture
@@ -93,25 +90,18 @@ def test_after_a_refusal_the_devices_are_free_again(bench: Bench, status: int) -
 
 
 @pytest.mark.parametrize("status", [0, 500, 504])
-def test_without_an_answer_the_devices_stay_taken_until_it_is_known(bench: Bench, status: int) -> None:
+def test_without_an_answer_the_devices_stay_taken_until_the_request_is_lost(bench: Bench, status: int) -> None:
     with bench.failing(status):
         bench.bind()
-    assert bench.held_mib == 5000
-    bench.store()
-    bench.settle_after(10)
-    assert bench.held_mib == 5000
-    bench.settle_after(60)
-    assert bench.held_mib == 0
+    assert bench.held_after(LOST_SECONDS - 1) == 5000
+    assert bench.held_after(1) == 0
 
 
 def test_a_bind_that_came_through_without_an_answer_keeps_its_devices(bench: Bench) -> None:
     with bench.failing(504):
         bench.bind()
-    assumed_at = bench.served.cluster.bodies[0]["metadata"]["annotations"][NAMES.device_assumed_at]
-    bench.store(**{NAMES.device_assumed_at: assumed_at})
-    bench.settle_after(60)
-    assert bench.held_mib == 5000
-    assert bench.binder.unsettled == {}
+    bench.cache.update_pod(replace(bound("u", "a", 5000, 1), uuids=("GPU-1",)))
+    assert bench.held_after(LOST_SECONDS) == 5000
 
 
 def test_a_conflict_with_the_first_try_gives_the_devices_back_at_once(bench: Bench) -> None:
@@ -119,7 +109,6 @@ def test_a_conflict_with_the_first_try_gives_the_devices_back_at_once(bench: Ben
     with bench.failing(409):
         bench.bind()
     assert bench.held_mib == 0
-    assert bench.binder.unsettled == {}
 
 
 def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
@@ -127,32 +116,3 @@ def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
     with pytest.raises(BindingError, match="no longer leads"):
         bench.bind()
     assert (bench.served.cluster.requests, bench.held_mib) == ([], 0)
-
-
-def test_a_pod_that_is_bound_again_as_soon_as_it_can_is_settled_as_well(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until the Binder has read the result of a bind, the pod's devices stay reserved."""
-    give_back = bench.cache.forget
-
-    def and_bind_anew(uid: str, now: float) -> None:
-        give_back(uid, now)
-        with bench.failing(504):
-            bench.bind()
-
-    with bench.failing(504):
-        bench.bind()
-    monkeypatch.setattr(bench.cache, "forget", and_bind_anew)
-    bench.settle_after(100)
-    assert bench.held_mib == 5000
-    assert [*bench.binder.unsettled] == ["u"]
-
-
-def test_a_pod_that_is_unreadable_after_its_bind_keeps_its_devices(bench: Bench) -> None:
-    with bench.failing(504):
-        bench.bind()
-    bench.store(**{NAMES.device_assumed_at: "1"})
-    bench.served.cluster.objects[POD]["metadata"]["annotations"] = ["no map"]
-    bench.settle_after(100)
-    assert bench.held_mib == 5000
-    assert [*bench.binder.unsettled] == ["u"]

@@ -50,12 +50,12 @@ class Handlers:
         )  # fmt: skip
         binder = Binder(
             connections=ClientPool(served.api, clock), cache=self.cache, waiting=self.waiting,
-            leads=lambda: self.led.since is not None, clock=clock, log=log,
+            leads=lambda: self.led.since is not None, clock=clock,
         )  # fmt: skip
         self.verbs = VerbHandler(self.readiness, placing, binder, log)
         series = ExtenderMetrics(
             readiness=self.readiness, verbs=self.verbs, cache=self.cache, drift=dict, ages=dict,
-            unsettled=lambda: 0, waiting=lambda: len(self.waiting),
+            waiting=lambda: len(self.waiting),
             held=lambda: self.waiting.held_by_pool(["t4"]),
         )  # fmt: skip
         self.open = StatusHandler(readiness=self.readiness, families=series.families, monotonic=clock.monotonic)

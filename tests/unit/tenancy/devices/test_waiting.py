@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.devices.allocate import MemoryRequest
-from tenancy.devices.waiting import DeviceMemory, Lack, lack_of, seats_for, to_free_mib
+from tenancy.devices.waiting import DeviceMemory, seats_for, to_free_mib
 from tenancy.ledger import Ledger, Pool, Seat
 
 FLOOR = 1536
@@ -67,22 +67,6 @@ def test_a_pod_whose_label_names_a_seat_has_only_this_seat(
     assert [seat.name for seat in seats_for(LEDGER, tenant, wanted, label=label)] == seats
 
 
-@pytest.mark.parametrize(
-    ("devices", "lack"),
-    [
-        ({0: device(5000, 6536)}, Lack(True)),
-        ({0: device(5000, 6535)}, Lack(True, {0: 1})),
-        ({0: device(4999, 15000)}, Lack(False)),
-        ({0: device(5000, None)}, Lack(True)),
-        ({0: device(5000, 0), 1: device(5000, 6536)}, Lack(True)),
-        ({0: device(5000, 0), 1: device(4999, 6536)}, Lack(True, {0: 6536})),
-        ({}, Lack(False)),
-    ],
-)
-def test_what_a_seat_of_5000_mib_lacks(devices: Mapping[int, DeviceMemory], lack: Lack[int]) -> None:
-    assert lack_of(MemoryRequest(5000), devices) == lack
-
-
 def test_a_seat_that_can_load_elsewhere_needs_nothing_freed() -> None:
     assert to_free_mib([MemoryRequest(2000)], {"node-0": {0: device(5000, 0)}, "node-1": {0: device(5000, 9000)}}) == {}
 
@@ -97,20 +81,6 @@ DEVICES = st.builds(DeviceMemory, room_mib=MIB, measured_mib=st.none() | MIB, fl
 NODES = st.dictionaries(st.sampled_from(["a", "b"]), st.dictionaries(st.integers(0, 3), DEVICES, max_size=4))
 
 
-@given(request=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
-def test_room_is_by_the_ledger_alone(request: MemoryRequest, devices: Mapping[int, DeviceMemory]) -> None:
-    blind = {key: device(each.room_mib, None) for key, each in devices.items()}
-    assert lack_of(request, devices).room == lack_of(request, blind).room
-    assert not lack_of(request, blind).mib
-
-
-@given(request=ASKS, devices=st.dictionaries(st.integers(0, 3), DEVICES))
-def test_once_what_lacks_is_freed_nothing_does(request: MemoryRequest, devices: Mapping[int, DeviceMemory]) -> None:
-    lack = lack_of(request, devices)
-    assert lack.room or not lack.mib
-    assert _freed({"a": devices}, {("a", key): mib for key, mib in lack.mib.items()}, [request]) == {}
-
-
 @given(asks=st.lists(ASKS, max_size=4), nodes=NODES)
 def test_once_all_is_freed_every_seat_with_room_loads(
     asks: list[MemoryRequest], nodes: Mapping[str, Mapping[int, DeviceMemory]]
@@ -118,15 +88,6 @@ def test_once_all_is_freed_every_seat_with_room_loads(
     freed = to_free_mib(asks, nodes)
     assert all(mib > 0 for mib in freed.values())
     assert _freed(nodes, freed, asks) == {}
-
-
-@given(request=ASKS, nodes=NODES)
-def test_a_pool_presses_where_no_node_has_room_without_a_lack(
-    request: MemoryRequest, nodes: Mapping[str, Mapping[int, DeviceMemory]]
-) -> None:
-    lacks = [lack_of(request, devices) for devices in nodes.values()]
-    presses = any(lack.room for lack in lacks) and all(lack.mib for lack in lacks if lack.room)
-    assert bool(to_free_mib([request], nodes)) == presses
 
 
 def _freed(
