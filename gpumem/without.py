@@ -187,8 +187,8 @@ def _absent(cluster: ClusterSnapshot, pool: str, ending: Collection[str]) -> Ite
         for pod in cluster.cache.node(name).pods.values()
         if pod.uid not in ending
     )
-    present = present_seats(cluster.ledger, pool, pods)
-    for tenant, seats in sorted(seats_by_tenant(cluster.ledger, pool).items()):
+    present = present_seats(cluster.ledger.seats, pool, pods)
+    for tenant, seats in sorted(seats_by_tenant(cluster.ledger.seats, pool).items()):
         for shape in absent_seats(seats, present.get(tenant, {})).elements():
             yield Item(f"seat of {tenant}", shape.mib, shape.count)
 

@@ -8,13 +8,17 @@ from agents.kube.client import Api, Object
 from agents.kube.pods import Pod, waiting_seats
 from agents.runtime.items import ItemProblems
 from agents.telemetry.client import NodeTelemetry
+from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger, Seat
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundPod:
-    """A pod on a node. `uuids` has the UUIDs of the pod's devices. All times are in seconds since 1970.
+    """A pod on a node, with a request of `declared_mib` in total on `devices` devices.
+
+    `uuids` has the UUIDs of the pod's devices, and `seat` is the seat in its label, or "". All times are in seconds
+    since 1970.
 
     `running_since` is the time when the pod's last container started, or None until all containers have started.
     `going_since` is the time when the pod's deletion began, and `grace_seconds` is the pod's grace period.
@@ -24,10 +28,17 @@ class BoundPod:
     namespace: str
     node: str
     declared_mib: int = 0
+    devices: int = 1
+    seat: str = ""
     uuids: tuple[str, ...] = ()
     running_since: int | None = None
     going_since: int | None = None
     grace_seconds: int = 30
+
+    @property
+    def request(self) -> MemoryRequest:
+        """Returns the request of a pod with a budget."""
+        return MemoryRequest(-(-self.declared_mib // self.devices), self.devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +132,8 @@ def _bound_pod(pod: Pod, nodes: Collection[str], ledger: Ledger, problems: ItemP
         namespace=pod.namespace,
         node=pod.node,
         declared_mib=pod.budget_mib(ledger, problems),
+        devices=max(pod.request(ledger.names.gpu_count), 1),
+        seat=pod.seat_label(ledger.names),
         uuids=pod.uuids(ledger.names),
         running_since=_seconds(pod.running_since),
         going_since=_seconds(began),

@@ -8,11 +8,12 @@ Units: whole MiB of GPU memory, whole seconds.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.gate.pods import BoundPod, Seating
 from agents.telemetry.client import NodeTelemetry
+from tenancy.devices.absent import absent_seats, present_seats, seats_by_tenant
 from tenancy.units import MIB
 
 # The gate expects a terminating pod to release its memory within its grace period, but at most within 60 s. After 60 s,
@@ -120,12 +121,13 @@ def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool
     return now - pod.going_since < grace + seconds
 
 
-def _absent_mib(pools: set[str], seating: Seating, staying: Iterable[BoundPod]) -> int:
+def _absent_mib(pools: set[str], seating: Seating, staying: Sequence[BoundPod]) -> int:
     """Returns the MiB of the pool that seats without a pod and waiting pods of queues can still allocate."""
-    left: defaultdict[str, int] = defaultdict(int)
-    for seat in seating.seats:
-        left[seat.tenant] += seat.total_mib if seat.pool in pools else 0
-    for pod in staying:
-        left[pod.namespace] -= pod.declared_mib
     queued = (seat for seat in seating.waiting_in(pools) if set(seat.seats).isdisjoint(seating.seats))
-    return sum(max(0, mib) for mib in left.values()) + sum(seat.request.total_mib for seat in queued)
+    absent_mib = sum(seat.request.total_mib for seat in queued)
+    for pool in pools:
+        present = present_seats(seating.seats, pool, ((pod.namespace, pod.request, pod.seat) for pod in staying))
+        for tenant, seats in seats_by_tenant(seating.seats, pool).items():
+            absent = absent_seats(seats, present.get(tenant, {}))
+            absent_mib += sum(shape.total_mib * count for shape, count in absent.items())
+    return absent_mib

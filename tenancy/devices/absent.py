@@ -14,7 +14,7 @@ from itertools import combinations, islice
 from tenancy.devices.allocate import MemoryRequest, best_fit
 from tenancy.devices.placement import STEPS, Bin, Item, Placement
 from tenancy.devices.spread import place_on_nodes
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Seat
 
 # The memory and the number of devices of a seat. The CPU of a seat's request is always 0.
 Shape = MemoryRequest
@@ -52,26 +52,27 @@ def shape_of(seat: Seat) -> Shape:
     return Shape(seat.gpumem_mib, seat.devices_per_pod)
 
 
-def seats_by_tenant(ledger: Ledger, pool: str) -> dict[str, Counter[Shape]]:
+def seats_by_tenant(seats: Iterable[Seat], pool: str) -> dict[str, Counter[Shape]]:
     """Returns the seats of each tenant in the pool."""
     found: dict[str, Counter[Shape]] = {}
-    for seat in ledger.seats:
+    for seat in seats:
         if seat.pool == pool and seat.gpumem_mib > 0 and seat.replicas > 0:
             found.setdefault(seat.tenant, Counter())[shape_of(seat)] += seat.replicas
     return found
 
 
 def present_seats(
-    ledger: Ledger, pool: str, pods: Iterable[tuple[str, MemoryRequest, str]]
+    seats: Iterable[Seat], pool: str, pods: Iterable[tuple[str, MemoryRequest, str]]
 ) -> dict[str, Counter[Shape]]:
     """Returns the seats as which the pods in the pool count, by tenant.
 
     `pods` has the tenant, the request and the seat label of each pod.
     """
+    named = {(seat.tenant, seat.name): seat for seat in seats}
     found: dict[str, Counter[Shape]] = {}
     alike = Counter((tenant, request.mib, request.count, label) for tenant, request, label in pods)
     for (tenant, mib, devices, label), count in alike.items():
-        taken = taken_seats(Shape(mib, devices), ledger.seat_named(tenant, label), pool)
+        taken = taken_seats(Shape(mib, devices), named.get((tenant, label)), pool)
         found.setdefault(tenant, Counter())[taken.shape] += count * taken.seats
     return found
 

@@ -32,7 +32,7 @@ class PoolSeats:
         self.absent: Counter[Shape] = Counter()
         self._ledger = ledger
         self._pool = pool
-        self._seats = seats_by_tenant(ledger, pool.name)
+        self._seats = seats_by_tenant(ledger.seats, pool.name)
         self._present: Mapping[str, Counter[Shape]] = {}
         # the MiB of the pool's smallest seat
         self.least_mib = min((shape.mib for seats in self._seats.values() for shape in seats), default=0)
@@ -41,7 +41,7 @@ class PoolSeats:
         """Counts the absent seats, and finds devices for them on these nodes, which are all nodes of the pool."""
         pods = (pod for node in nodes for pod in node.pods.values())
         self._present = present_seats(
-            self._ledger, self._pool.name, ((pod.namespace, pod.request, pod.seat) for pod in pods)
+            self._ledger.seats, self._pool.name, ((pod.namespace, pod.request, pod.seat) for pod in pods)
         )
         absent: Counter[Shape] = Counter()
         for tenant in self._seats:
