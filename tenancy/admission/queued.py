@@ -52,7 +52,7 @@ class QueueTenants:
     @property
     def is_a_seat(self) -> str:
         asks = cel.asks_for_gpumem(self.seats.names)
-        return f"({asks}) && {self.seats.is_a_seat}" if self._seated else "false"
+        return f"({asks}) && {self.seats.of(self.tenants).is_a_seat}" if self._seated else "false"
 
     @property
     def _seated(self) -> bool:
