@@ -1,16 +1,12 @@
-"""The rule on the driver's caps: a pool can have caps, and no pod sets its own cap."""
+"""The rule on the driver's caps: a pool can have caps. Admission denies a pod that sets its own cap."""
 
 from collections.abc import Iterator
 
-from policy.finding import Finding, judge_each
+from policy.finding import Finding
 from policy.graph import Graph
-from policy.objects import Object, text_at
 from policy.rule import Example, rule
-from tenancy import names
-from tenancy.caps import VARIABLES
 from tenancy.choices import Enforce
 from tenancy.ledger import Ledger, Pool
-from tenancy.workload import containers_of, map_at, maps_at, pod_template
 
 # GPU feature discovery and NVIDIA's MIG manager set the labels of MIG.
 _MIG_LABEL, _MIG_OFF = "nvidia.com/mig.config", "all-disabled"
@@ -27,16 +23,13 @@ _PRODUCT_LABEL, _MIG_PRODUCT = "nvidia.com/gpu.product", "-MIG-"
     ),
 )
 def caps(graph: Graph) -> Iterator[Finding]:
-    """In a pool with enforce: driver, the driver can enforce the cap of every seat. No workload sets its own cap."""
+    """In a pool with enforce: driver, the driver can enforce the cap of every seat."""
     if graph.ledger is None:
         return
     for pool in graph.ledger.pools:
         if pool.enforce is Enforce.DRIVER:
             for problem in (*_problems(pool), *_uncapped(graph.ledger, pool)):
                 yield Finding(f"pools.{pool.name}: {problem}", _urn(graph))
-    if any(pool.caps for pool in graph.ledger.pools):
-        exempt = (names.EXEMPT_BY_NAME, *graph.ledger.exempt_namespaces)
-        yield from judge_each((o for o in graph.workloads if o.namespace not in exempt), _own_caps)
 
 
 def _uncapped(ledger: Ledger, pool: Pool) -> Iterator[str]:
@@ -59,15 +52,3 @@ def _problems(pool: Pool) -> Iterator[str]:
     selector = pool.node_selector
     if selector.get(_MIG_LABEL, _MIG_OFF) != _MIG_OFF or _MIG_PRODUCT in selector.get(_PRODUCT_LABEL, ""):
         yield "enforce: driver on nodes that MIG divides, where the driver refuses limits; remove enforce, or MIG"
-
-
-def _own_caps(workload: Object) -> Iterator[Finding]:
-    """Like the admission policy, reports each container that sets its own cap, with or without a budget."""
-    for container in containers_of(map_at(pod_template(workload.manifest) or {}, "spec")):
-        own = sorted({text_at(variable, "name") for variable in maps_at(container, "env")} & set(VARIABLES))
-        if own:
-            yield Finding(
-                f"{workload}: container {container.get('name')} sets {' and '.join(own)}, which admission alone does; "
-                "remove it",
-                workload.urn,
-            )

@@ -94,7 +94,7 @@ def test_a_rolling_consumer_above_its_seat_and_another_without_one_are_refused(s
         "3001",
         "seats: Deployment frigate/stray",
         "add residents.stray",
-        "caps: Deployment frigate/stray: container main sets NVIDIA_GPU_MEMORY_LIMIT, which admission alone does",
+        "admission: Deployment frigate/stray: the variables NVIDIA_GPU_MEMORY_LIMIT and",
     ):
         assert told in outcome.text, told
 
