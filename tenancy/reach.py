@@ -14,9 +14,11 @@ from tenancy.names import GPU, GPU_SHARED, VISIBLE_DEVICES, Names
 from tenancy.quantity import parse
 from tenancy.workload import Manifest, containers_of, map_at, maps_at, text_at, value_or
 
-# Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. A
-# device for a virtual machine has the name of its card.
+# Every resource of NVIDIA has this prefix, such as nvidia.com/gpu, nvidia.com/gpu.shared and nvidia.com/mig-1g.5gb. The
+# device of a virtual machine has the name of its card.
 GPU_RESOURCES = f"{GPU.partition('/')[0]}/"
+# Matches the resources of NVIDIA's network cards, by the names in the examples of NVIDIA's network operator.
+NETWORK_RESOURCES = "^nvidia[.]com/(hostdev|mlnx|rdma|sriov).*$"
 # The device plugin chooses the devices for resources with these prefixes.
 PLUGIN_RESOURCES = (f"{GPU}.", f"{GPU_RESOURCES}mig-")
 # A ResourceQuota counts these resources by their full names. A pod without a budget may ask for no other GPU resources.
@@ -58,8 +60,8 @@ def is_gpu_resource(resource: str, names: Names) -> bool:
 
 
 def is_nvidias_gpu(resource: str) -> bool:
-    """Returns True for a resource of NVIDIA."""
-    return resource.startswith(GPU_RESOURCES)
+    """Returns True for a resource of NVIDIA, except for those of network cards."""
+    return resource.startswith(GPU_RESOURCES) and re.fullmatch(NETWORK_RESOURCES, resource) is None
 
 
 def hands_out_gpus(device_class: str) -> bool:

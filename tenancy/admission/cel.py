@@ -46,8 +46,9 @@ def reaches_gpu(names: Names) -> str:
 
 
 def nvidias_gpu(resource: str) -> str:
-    """Returns CEL: the resource is one of NVIDIA."""
-    return f"{resource}.startsWith({quoted(reach.GPU_RESOURCES)})"
+    """Returns CEL: the resource is one of NVIDIA, and not of a network card."""
+    network = f"{resource}.matches({quoted(reach.NETWORK_RESOURCES)})"
+    return f"({resource}.startsWith({quoted(reach.GPU_RESOURCES)}) && !{network})"
 
 
 def about(pod: str, expression: str) -> str:

@@ -117,6 +117,8 @@ def test_a_network_card_of_nvidias_shows_no_gpu(cluster: ApiServer) -> None:
     assert environments(create_queued(cluster, "team-a", pod(container(limits={"nvidia.com/hostdev": "1"})))) == [
         [HIDDEN]
     ]
+    for namespace in ("default", "immich"):
+        assert create(cluster, namespace, pod(container(limits={"nvidia.com/hostdev": "1"}))).refusal is None
 
 
 def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:

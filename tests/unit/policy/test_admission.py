@@ -206,3 +206,8 @@ def test_no_volume_behind_a_claim_is_the_device(spec: Manifest, refused: bool) -
     assert [line.partition(" the host's ")[0] for line in reported] == [
         "admission: PersistentVolume x: gives who claims it"
     ] * refused
+
+
+def test_a_network_card_of_nvidias_is_no_gpu() -> None:
+    for namespace in ("web", "immich"):
+        assert judge({"x": workload(namespace, main=gpu("nvidia.com/hostdev"))}, CONFIG) == []
