@@ -43,7 +43,7 @@ help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 preview: toolchain ## Prove a stack: what changes, seats, a picture (BEFORE=old.yaml), the policy pack's verdict; FULL=1 lists all
-up: toolchain ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes (YES=1 in pipelines)
+up: toolchain ## Apply a stack to the current kubeconfig's cluster, after a preview and your yes (YES=1 in pipelines); FULL=1 lists all
 render: toolchain ## Write a stack as plain manifests for Flux, Argo CD or kubectl: make render STACK=lab OUT=manifests
 destroy: toolchain ## Remove a stack from the current kubeconfig's cluster, after a preview and your yes
 refresh: toolchain ## Bring Pulumi's state up to date with the cluster; changes nothing in the cluster
