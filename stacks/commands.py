@@ -26,7 +26,7 @@ from stacks.engine import GATED, Engine, EngineError, refuse_flags
 from stacks.existing import leftovers, origin, removal
 from stacks.existing.check import Changes, check
 from stacks.existing.leftovers import Leftovers
-from stacks.existing.planned import RELEASE_TYPE, Identity
+from stacks.existing.planned import Identity
 from stacks.existing.planned import declared as declared_objects
 from stacks.follow import follow
 from stacks.kubeconfig import KubeconfigError
@@ -115,16 +115,15 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
             return ended.exit_code
         resources = ended.events.resources
         objects = declared_objects(resources.values())
-        keeps_kueue = any(each.type == RELEASE_TYPE and each.inputs for each in resources.values())
         _refuse_a_takeover(engine, ended, left, cluster)
-        _print_leftovers(engine, left, objects, keeps_kueue=keeps_kueue)
+        _print_leftovers(engine, left, objects)
         if any(each.op is not Op.SAME for each in resources.values()):
             print(flush=True)
             preflight(engine, cluster)
         _confirm(f"Apply {engine.stack}", where, yes=yes)
         _refuse_a_later_change(engine, declared, program)
         _refuse_a_later_state(engine, state)
-        _clear(engine, state, left, objects, cluster, keeps_kueue=keeps_kueue)
+        _clear(engine, state, left, objects, cluster)
         given = (*GATED, "--skip-preview", "--yes", *flags)
         if ended.displayed:
             return run.run_attended(engine, "up", "--suppress-progress", *given, environment=engine.state_at_the_end())
@@ -150,12 +149,13 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
         if ended.code or ended.interrupted:
             return ended.code or 1
         _list_the_loss(engine, state, cluster)
-        _print_leftovers(engine, left, (), keeps_kueue=False)
+        _print_leftovers(engine, left, ())
         _confirm(f"Destroy {engine.stack}", where, yes=yes, word=engine.stack)
         _refuse_a_later_state(engine, state)
-        _clear(engine, state, left, (), cluster, keeps_kueue=False)
+        _clear(engine, state, left, (), cluster)
         code = _remove(engine, flags, state, ended, cluster)
-        _name_what_is_empty(engine, {*removal.patched_namespaces(state.exported), *left.namespaces}, cluster)
+        if not code:  # After Ctrl-C, the connection has ended too.
+            _name_what_is_empty(engine, {*removal.patched_namespaces(state.exported), *left.namespaces}, cluster)
         return code
 
 
@@ -343,24 +343,16 @@ def _settled(engine: Engine, state: State, cluster: Cluster) -> tuple[State, Lef
     return state, _look(engine, state, cluster)
 
 
-def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Identity], *, keeps_kueue: bool) -> None:
-    for line in left.lines(objects, keeps_kueue=keeps_kueue):
+def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Identity]) -> None:
+    for line in left.lines(objects):
         print(f"{engine.stack} {line}", flush=True)
 
 
-def _clear(
-    engine: Engine,
-    state: State,
-    left: Leftovers,
-    objects: Collection[Identity],
-    cluster: Cluster,
-    *,
-    keeps_kueue: bool,
-) -> None:
+def _clear(engine: Engine, state: State, left: Leftovers, objects: Collection[Identity], cluster: Cluster) -> None:
     if left:
         # Pulumi has no command that reads the locks. A refresh of the root fails if another run has locked the stack.
         engine.refresh(_root(state))
-        leftovers.clear(left, cluster, objects, keeps_kueue=keeps_kueue)
+        leftovers.clear(left, cluster, objects)
 
 
 def _root(state: State) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from stacks.existing.lookup import Object, Reader, Writer, group_path, plurals
-from stacks.existing.planned import RELEASE_TYPE, Identity, identity, is_patch_type, listed, owner
+from stacks.existing.planned import RELEASE, RELEASE_TYPE, Identity, identity, is_patch_type, listed, owner
 from stacks.retirement import retire
 from tenancy import names
 
@@ -101,9 +101,13 @@ class Leftovers:
         """Returns the PriorityClasses to delete before the rollout, because the provider cannot apply them again."""
         return [each for each in self.unknown if each.kind == "PriorityClass" and each.unversioned in declared]
 
-    def lines(self, declared: Collection[Identity], *, keeps_kueue: bool) -> Iterator[str]:
+    def is_chart_gone(self, declared: Collection[Identity]) -> bool:
+        """Returns True if neither the state nor the program has the chart that Helm has installed."""
+        return bool(self.records) and not self.release and not any(each.kind == RELEASE for each in declared)
+
+    def lines(self, declared: Collection[Identity]) -> Iterator[str]:
         gone = [*map(str, self.orphans(declared))]
-        if self.records and not self.release and not keeps_kueue:
+        if self.is_chart_gone(declared):
             gone.append("Release kueue")
         gone += [f"the patch of {each}" for each in self.patched if each.unversioned not in declared]
         if gone:
@@ -144,7 +148,7 @@ def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
     )
 
 
-def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Identity], *, keeps_kueue: bool) -> None:
+def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Identity]) -> None:
     """Removes what would stand in the way of the next run, and what nothing declares any more.
 
     First come the policies, then the queues while Kueue can let them go, then the agents with their pods, and then the
@@ -156,10 +160,11 @@ def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Identity],
     _delete(cluster, [each for each in orphans if each.api_version in _OF_AGENTS], "--cascade=foreground")
     for ledger in filter(_is_ledger, orphans):
         cluster.delete([_reference(ledger)], "--wait=false")
-        print(*retire(cluster, ledger.namespace), sep="\n", flush=True)
+        for line in retire(cluster, ledger.namespace):
+            print(line, flush=True)
+    if leftovers.is_chart_gone(declared):
+        cluster.delete(_of_the_chart(leftovers.records[0]))
     if leftovers.records and not leftovers.release:
-        if not keeps_kueue:
-            cluster.delete(_of_the_chart(leftovers.records[0]))
         cluster.delete([_secret(each) for each in leftovers.records])
     _delete(cluster, [*leftovers.again(declared), *orphans])
     for each in leftovers.patched:

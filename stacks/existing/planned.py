@@ -14,7 +14,7 @@ from tenancy import names
 _KUBERNETES = "kubernetes:"
 _PATCH, _KUEUE = "Patch", "kueue.x-k8s.io"
 _SHOWN = 10
-RELEASE_TYPE = "kubernetes:helm.sh/v3:Release"
+RELEASE_TYPE, RELEASE = "kubernetes:helm.sh/v3:Release", "Release"
 
 
 @dataclass(frozen=True, order=True)
@@ -121,9 +121,13 @@ def is_patch_type(token: str) -> bool:
 
 
 def declared(resources: Iterable[Resource]) -> set[Identity]:
-    """Returns all objects and patched objects that the program declares, without the version of their API group."""
-    found = (_identity(each.inputs) for each in resources if each.type.startswith(_KUBERNETES))
-    return {each.unversioned for each in found if each is not None}
+    """Returns all objects, patched objects and Helm releases that the program declares, without the version of their
+    API group.
+    """
+    declared = [each for each in resources if each.type.startswith(_KUBERNETES) and each.inputs]
+    objects = {found.unversioned for each in declared if (found := _identity(each.inputs)) is not None}
+    releases = (_release(each.inputs) for each in declared if each.type == RELEASE_TYPE)
+    return objects | {Identity(RELEASE, each.namespace, each.name, "") for each in releases}
 
 
 def _identity(manifest: Mapping[str, Any]) -> Identity | None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from stacks.existing.leftovers import KINDS, Leftovers, clear, look, settle_release
-from stacks.existing.planned import identity
+from stacks.existing.planned import Identity, identity
 from tenancy import names
 from tests.support.cluster_objects import PLURALS, Objects
 from tests.support.prod import ROOT
@@ -165,7 +165,7 @@ def test_only_objects_with_exactly_this_stacks_mark_are_removed() -> None:
         found("ResourceQuota", "owned", "immich", ownerReferences=[{"uid": "x"}]),
     )
     world = cluster(QUOTA, CLASS, LEDGER, POLICY, *others)
-    clear(look({"deployment": {}}, MARK, world), world, (), keeps_kueue=False)
+    clear(look({"deployment": {}}, MARK, world), world, ())
     assert world.changes == [
         "delete ValidatingAdmissionPolicy p",
         f"delete ConfigMap {names.LEDGER} --wait=false",
@@ -178,7 +178,7 @@ def test_agents_and_their_pods_are_gone_before_the_ledger_is_retired() -> None:
     """An agent that still runs would act on the ledger meanwhile."""
     agents = found("DaemonSet", "exporter", "nodes"), found("CronJob", "reconcile", "gpu-tenancy-system")
     world = cluster(LEDGER, QUOTA, *agents)
-    clear(look({"deployment": {}}, MARK, world), world, (), keeps_kueue=False)
+    clear(look({"deployment": {}}, MARK, world), world, ())
     assert world.changes[:3] == [
         "delete DaemonSet exporter --cascade=foreground",
         "delete CronJob reconcile --cascade=foreground",
@@ -190,21 +190,21 @@ def test_what_is_declared_stays_and_its_class_is_made_again() -> None:
     world = cluster(QUOTA, CLASS, patched("nvidia"))
     declared = {identity(each).unversioned for each in (QUOTA, CLASS, patched("nvidia"))}
     left = look({"deployment": {}}, MARK, world)
-    clear(left, world, declared, keeps_kueue=True)
+    clear(left, world, declared)
     assert world.changes == ["delete PriorityClass gpu"]
-    assert [*left.lines(declared, keeps_kueue=True)] == []
+    assert [*left.lines(declared)] == []
 
 
 def test_the_fields_of_a_patch_that_nothing_declares_are_given_back() -> None:
     world = cluster(patched("nvidia"))
     left = look({"deployment": {}}, MARK, world)
-    clear(left, world, (), keeps_kueue=True)
+    clear(left, world, ())
     assert world.changes == ["give back Namespace nvidia of gpu-tenancy/lab"]
 
 
 def test_what_is_removed_and_what_stays_is_told() -> None:
     left = looked(QUOTA, HOME)
-    assert [*left.lines((), keeps_kueue=False)] == [
+    assert [*left.lines(())] == [
         "removes what a run that ended before its time has left: ResourceQuota immich/seats, "
         "the patch of Namespace kueue-system"
     ]
@@ -222,7 +222,9 @@ def test_the_record_of_a_chart_that_the_state_lacks_is_forgotten_or_the_chart_is
     others = record(4, "deployed", namespace="elsewhere"), record(3, "deployed", manager="helm")
     world = cluster(HOME, record(1, "pending-install"), *others)
     declared = {identity(HOME).unversioned} if keeps else set()
-    clear(look({"deployment": {}}, MARK, world), world, declared, keeps_kueue=keeps)
+    if keeps:
+        declared.add(Identity("Release", "kueue-system", "kueue", ""))
+    clear(look({"deployment": {}}, MARK, world), world, declared)
     assert world.changes == [*changes, *(() if keeps else ["give back Namespace kueue-system of gpu-tenancy/lab"])]
 
 
