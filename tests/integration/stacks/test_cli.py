@@ -336,7 +336,9 @@ def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
 
 
 @pytest.mark.parametrize("ending", ["", "\n"])
-def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(ending: str, project: Path) -> None:
+def test_a_new_stack_adds_its_salt_and_leaves_the_rest_of_the_file_alone(
+    ending: str, project: Path, cluster: str
+) -> None:
     """When Pulumi creates a stack, it writes the stack file again without the comments."""
     engine(project, "exit 0", f'printf "config: rewritten\\n{SALT}\\n" > "$2/Pulumi.lab.yaml"; echo Created stack')
     text = "config:\n  # a comment\n  gpu-tenancy:pools: {}\n\n  gpu-tenancy:residents: {}"
