@@ -82,7 +82,7 @@ def scheduler_agent(args: SchedulerArgs) -> Agent:
         rules=(
             ledger_rule(namespace),
             PolicyRule("", ("nodes",), ("list", "watch")),
-            PolicyRule("", ("pods",), ("get", "list", "watch")),
+            PolicyRule("", ("pods",), ("list", "watch")),
             PolicyRule("", ("pods/binding",), ("create",)),
             events_rule(),
             PolicyRule(names.RESOURCE_GROUP, ("resourceslices",), ("list", "watch")),
