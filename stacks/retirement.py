@@ -13,8 +13,8 @@ from stacks.existing.lookup import Writer
 from tenancy.names import LABEL_NAME, LEDGER, RECONCILE, Names
 from tenancy.workload import map_at
 
-# Between two runs of reconcile, no pod runs for some seconds.
-PATIENCE_SECONDS = 12
+# Between the end of a run of reconcile and the start of the next one, no pod runs for up to half a minute.
+PATIENCE_SECONDS = 45
 _OURS = f"{LABEL_NAME}={RECONCILE}"
 
 
