@@ -30,6 +30,7 @@ def prepare() -> None:
         max_examples=cases(50, soak=5000),
         database=None,
         deadline=None,  # A busy machine is slow.
+        derandomize=False,  # In CI, the default profile would try other examples than at home.
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     hypothesis.settings.load_profile("ours")
