@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, LifoQueue
 
-from agents.extender.cache.cache import Cache
+from agents.extender.cache.cache import LOST_SECONDS, Cache
 from agents.extender.cache.pod_info import PodInfo
 from agents.extender.protocol import BindRequest
 from agents.extender.waiting import WaitingPods
@@ -27,8 +27,6 @@ from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 TIMEOUT_SECONDS = EXTENDER_TIMEOUT_SECONDS - 1.0
 # The API server may close a connection that is idle for longer than this time.
 _IDLE_SECONDS = 30.0
-# After this many seconds, a request has either reached the API server and the watch shows its effect, or it is lost.
-LOST_SECONDS = 60.0
 
 
 class BindingError(AgentError):

@@ -28,6 +28,8 @@ RESERVE_SECONDS = 30.0
 # The longest time between a pod's nomination and its bind. The time between nomination and bind includes the grace
 # periods of the victims.
 NOMINATED_SECONDS = 300.0
+# The watch shows a bound pod within this time. An assumed pod that may not be bound keeps its devices for as long.
+LOST_SECONDS = 60.0
 # A reading is valid for this time: four of the exporter's intervals.
 MEASURED_SECONDS = 60.0
 # If two readings are less than this many seconds apart, the cache has fetched the same reading twice
@@ -123,11 +125,12 @@ class Cache:
         After a failed filter or bind, kube-scheduler removes the nomination and then retries the pod.
         """
         with self._lock:
-            known = self._pods.get(uid)
-            if not isinstance(known, Nomination) or not known.shown:
+            known, nomination = self._pods.get(uid), self._nomination(uid)
+            if nomination is None or not nomination.shown:
                 return False
-            ends = min(known.ends, now + RESERVE_SECONDS)
-            self._set(uid, replace(known, shown=False, ends=ends) if now < ends else None)
+            ends = min(nomination.ends, now + RESERVE_SECONDS)
+            left = replace(nomination, shown=False, ends=ends) if now < ends else None
+            self._set(uid, replace(known, nomination=left) if isinstance(known, PodInfo) else left)
             return True
 
     def retain(self, pod: Nomination, now: float) -> None:
@@ -207,7 +210,7 @@ class Cache:
             self._nodes, self._pods, self._ends, self._stale = {}, {}, {}, True
             for uid, known in before.items():
                 if _is_unlisted(known, since) or (isinstance(known, Nomination) and uid in listed):
-                    self._set(uid, known)
+                    self._set(uid, _doubted(known, since))
             for pod in listed.values():
                 if isinstance(pod, Nomination):
                     self._nominate(pod, since)
@@ -260,6 +263,7 @@ class Cache:
                 seat=entitlement.seat,
                 ends=now + RESERVE_SECONDS if until is None else until,
                 why=found.why(place),
+                nomination=self._nomination(uid),
             )
             if not isinstance(self._pods.get(uid), PodInfo):
                 self._set(uid, pod)
@@ -306,7 +310,7 @@ class Cache:
                 if answer.pod is None:
                     return answer
                 known = answer.pod
-            pod = replace(known, state=PodState.ASSUMED, ends=None)
+            pod = replace(known, state=PodState.ASSUMED, ends=None, nomination=None)
             self._set(uid, pod)
             return Answer((node,), pod=pod)
 
@@ -423,13 +427,17 @@ class Cache:
             try:
                 yield
             finally:
-                if known is not None and uid not in self._pods:
+                if known is not None and self._pods.get(uid) != known:
                     self._set(uid, known)
 
     def _unreserve(self, uid: str) -> None:
         known = self._pods.get(uid)
         if isinstance(known, PodInfo) and known.state is PodState.RESERVED:
-            self._set(uid, None)
+            self._set(uid, known.nomination)
+
+    def _nomination(self, uid: str) -> Nomination | None:
+        known = self._pods.get(uid)
+        return known.nomination if isinstance(known, PodInfo) else known if isinstance(known, Nomination) else None
 
     def _nominate(self, pod: Nomination, now: float) -> None:
         known = self._pods.get(pod.uid)
@@ -462,11 +470,20 @@ class Cache:
 
     def _expire(self, now: float) -> None:
         for uid in [uid for uid, ends in self._ends.items() if ends <= now]:
-            self._set(uid, None)
+            left = self._nomination(uid) if isinstance(self._pods[uid], PodInfo) else None
+            self._set(uid, left if left is not None and now < left.ends else None)
         for node in self._nodes.values():
             if node.reading and node.reading.until <= now:
                 node.reading = None
                 node.recount_room(node.absent)
+
+
+def _doubted(known: Known, since: float) -> Known:
+    """Returns an assumed pod with an end. A pod that was bound and has ended before the list was made is in neither the
+    list nor the events after it, so nothing else would free its devices."""
+    if isinstance(known, PodInfo) and known.state is PodState.ASSUMED and known.ends is None:
+        return replace(known, ends=since + LOST_SECONDS)
+    return known
 
 
 def _is_unlisted(known: Known, since: float) -> bool:

@@ -35,7 +35,7 @@ class PodInfo:
     or of a bind without an answer, in monotonic seconds. `accepted_at` is the monotonic time when the API server
     accepted the binding of an assumed pod. `due` is the time by which a terminating pod should have ended. `seat`
     is the seat in the pod's label, or "". `why` is the reason for the choice of the devices, from the reservation
-    until the bind.
+    until the bind. `nomination` is what the end of a reservation gives back to the pod.
     """
 
     uid: str
@@ -52,6 +52,7 @@ class PodInfo:
     due: datetime | None = None
     seat: str = ""
     why: str = field(default="", compare=False)
+    nomination: "Nomination | None" = None
 
     @property
     def is_placed(self) -> bool:

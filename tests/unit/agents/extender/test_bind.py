@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.bind import LOST_SECONDS, Binder, BindingError, ClientPool
-from agents.extender.cache.cache import Cache
+from agents.extender.bind import Binder, BindingError, ClientPool
+from agents.extender.cache.cache import LOST_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.protocol import BindRequest
 from agents.extender.waiting import WaitingPod

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import LOST_SECONDS, MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.snapshot import Drift
@@ -37,6 +37,7 @@ class World:
     unsettled: list[str] = field(default_factory=list)
     news: deque[Callable[[], None]] = field(default_factory=deque)
     born: int = 0
+    heard: float = 0.0
 
     def __post_init__(self) -> None:
         self.scoring = (*Scoring,)[self.pick(len(Scoring))]
@@ -59,7 +60,11 @@ class World:
     # The events in the model.
 
     def wait(self) -> None:
-        self.now += (0.0, 1.0, RESERVE_SECONDS / 2, RESERVE_SECONDS, MEASURED_SECONDS)[self.pick(5)]
+        later = self.now + (0.0, 1.0, RESERVE_SECONDS / 2, RESERVE_SECONDS, MEASURED_SECONDS)[self.pick(5)]
+        if later - self.heard > LOST_SECONDS / 2:  # no answer of the API and no event is later than this
+            self.hear_all()
+            self.heard = later
+        self.now = later
 
     def create(self) -> None:
         self.born += 1
@@ -193,13 +198,16 @@ class World:
             self.pods_without_gpu[uid] = pod = PodWithoutGpu(uid=uid, node=node, cpu_milli=self.pick(4))
             self.news.append(lambda: self.cache.update_pod(pod))
 
-    def come_to_rest(self) -> None:
+    def hear_all(self) -> None:
         while self.binding:
             self.bound()
         while self.unsettled:
             self.settle()
         while self.news:
             self.hear()
+
+    def come_to_rest(self) -> None:
+        self.hear_all()
         for uid in self.waiting:
             self.cache.withdraw(uid, self.now)
         self.now += MEASURED_SECONDS + RESERVE_SECONDS
