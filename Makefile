@@ -31,7 +31,7 @@ GENERATED := tests/unit/test_golden.py tests/unit/stacks/test_schema.py tests/un
 	tests/integration/stacks/test_kueue_schema.py \
 	tests/unit/policy/test_examples.py::test_the_page_is_what_the_rules_say
 DAY := $(PYTEST) -n 0 -s -m day
-COMPILE := .toolchain/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --python-version 3.11
+COMPILE := .toolchain/bin/uv pip compile --quiet --universal --no-strip-extras --generate-hashes --no-header --no-emit-index-url --python-version 3.11
 MKDOCS := NO_MKDOCS_2_WARNING=1 .toolchain/docs/bin/python -m mkdocs
 ASK := $(if $(filter 1,$(YES)),--yes)# only YES=1 is a yes
 FLAGS = $(if $(ARGS),-- $(value ARGS))
