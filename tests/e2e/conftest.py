@@ -28,7 +28,7 @@ LANES = {
         "prod/test_rollout",
         "prod/test_interrupted_destroy",
     ),
-    "queues": ("test_frameworks", "test_queue_settings", "test_multikueue"),
+    "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_no_agent"),
     "start": ("api", ""),
     "use": (
         "test_installed_kueue",
