@@ -34,8 +34,8 @@ WHO = """examples:
   kubectl gpumem who -n immich           one namespace's pods
   kubectl gpumem who --pool t4 --watch   one pool, every two seconds
   kubectl gpumem who --sort-by waste     the pods that use least of their memory first
-  kubectl gpumem who -o json | jq '.nodes[].devices[] | {uuid, room_mib}'
-  kubectl gpumem who -o json | jq '[.pools[].largest_room_mib] | max'
+  kubectl gpumem who -o json | jq '.nodes[].devices[] | {uuid, free_mib}'
+  kubectl gpumem who -o json | jq '[.pools[].largest_free_mib] | max'
 """
 STATUS = """examples:
   kubectl gpumem status                  one screen: the ledger, the agents, the pools and the queues

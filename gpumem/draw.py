@@ -87,7 +87,7 @@ def device_facts(device: DeviceRow, scope: str | None) -> Iterator[Fact]:
     kept_mib = _kept_mib(device, scope)
     kept = f", {kept_mib} of them planned for absent seats" if kept_mib else ""
     room = (
-        f", {device.room_mib} free by the ledger{kept}"
+        f", {device.free_mib} free by the ledger{kept}"
         if scope is None
         else f" by {scope}; what others hold is not known"
     )
@@ -149,15 +149,15 @@ def pool_facts(pool: PoolRow) -> Iterator[Fact]:
     over = f", {-pool.unpromised_mib} too much" if pool.unpromised_mib < 0 else ""
     new = "" if over or pool.largest_new_mib is None else f"; a new seat may have {pool.largest_new_mib}"
     yield Fact(f"{promised}{over}{new}", bool(over))
-    if pool.room_mib is None:
+    if pool.free_mib is None:
         yield Fact("what is free is not known")
     else:
-        where = f"; {pool.largest_room_mib} on one device" if pool.largest_room_mib != pool.room_mib else ""
-        yield Fact(f"for a seat: {pool.room_mib} free by the ledger{where}")
         where = f"; {pool.largest_free_mib} on one device" if pool.largest_free_mib != pool.free_mib else ""
+        yield Fact(f"for a seat: {pool.free_mib} free by the ledger{where}")
+        where = f"; {pool.largest_room_mib} on one device" if pool.largest_room_mib != pool.room_mib else ""
         above = pool.floor_mib if pool.measured_free_mib is not None else 0
         also = f"; as measured, that much must be free above the floor of {above}" if above else ""
-        yield Fact(f"for other pods: {pool.free_mib} free{where}{also}")
+        yield Fact(f"for other pods: {pool.room_mib} free{where}{also}")
     if pool.measured_free_mib is not None:
         lent = f", {pool.lent_mib} used by pods that declare nothing" if pool.lent_mib is not None else ""
         yield Fact(f"measured: {pool.measured_free_mib} free{lent}")

@@ -327,7 +327,7 @@ def _lack(row: DeviceRow) -> int:
     if row.measured_free_mib is None:
         return 0
     over = sum(_over(pod) for pod in row.pods)
-    return max(row.room_mib - max(row.measured_free_mib - row.floor_mib + over, 0), 0)
+    return max(row.free_mib - max(row.measured_free_mib - row.floor_mib + over, 0), 0)
 
 
 def _over(pod: Holder) -> int:

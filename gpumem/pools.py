@@ -16,8 +16,8 @@ class PoolRow:
 
     `advertised_mib`, `promised_mib` and `unpromised_mib` are sums over all nodes that the ledger declares. All
     other sums are over the devices that exist. `largest_new_mib` is the largest budget of a new seat that the gate
-    accepts, or None if the search for it took too long. `room_mib` is the free memory for seats. `free_mib` is the
-    free memory for pods without a seat. `largest_room_mib` and `largest_free_mib` are the maximum for one device.
+    accepts, or None if the search for it took too long. `free_mib` is the free memory for seats. `room_mib` is the
+    free memory for pods without a seat. `largest_free_mib` and `largest_room_mib` are the maximum for one device.
     The amounts of free memory are None if the user may not list all pods, or if the devices of a node that takes
     pods are not known. `lent_mib` is the use by pods without a budget. `lent_mib` and `measured_free_mib` are None
     if a device of the pool is not measured.
@@ -30,10 +30,10 @@ class PoolRow:
     largest_new_mib: int | None
     floor_mib: int
     held_mib: int | None
-    room_mib: int | None
-    largest_room_mib: int | None
     free_mib: int | None
     largest_free_mib: int | None
+    room_mib: int | None
+    largest_room_mib: int | None
     measured_free_mib: int | None
     lent_mib: int | None
 
@@ -89,10 +89,10 @@ def _shared(cluster: ClusterSnapshot, pool: Pool, nodes: list[NodeRow]) -> PoolR
         largest_new_mib=largest_seat(cluster.ledger, pool),
         floor_mib=pool.floor_mib,
         held_mib=_if(cluster.whole, sum(each.held_mib for each in rows)),
-        room_mib=_if(known, sum(node.room_mib for node in nodes)),
-        largest_room_mib=_if(known, max((each.room_mib for each in rows), default=0)),
-        free_mib=_if(known, sum(each.free_mib for each in rows)),
+        free_mib=_if(known, sum(node.free_mib for node in nodes)),
         largest_free_mib=_if(known, max((each.free_mib for each in rows), default=0)),
+        room_mib=_if(known, sum(each.room_mib for each in rows)),
+        largest_room_mib=_if(known, max((each.room_mib for each in rows), default=0)),
         measured_free_mib=_sum([each.measured_free_mib for each in rows]),
         lent_mib=_lent_mib(rows),
     )

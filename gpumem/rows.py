@@ -28,7 +28,7 @@ class Holder:
 class DeviceRow:
     """A device of a node, with its pods.
 
-    `free_mib` is the memory for a new pod without a seat, after the memory of pods and of absent seats. `room_mib` is
+    `room_mib` is the memory for a new pod without a seat, after the memory of pods and of absent seats. `free_mib` is
     the largest budget with which a new seat fits. The fields `measured_*` are None without a reading. `held_mib` counts
     only pods that the user may read. The scheduler keeps `kept_mib` for seats that have no pod now. The scheduler may
     keep the memory on other devices later.
@@ -38,8 +38,8 @@ class DeviceRow:
     uuid: str
     offered_mib: int
     held_mib: int
-    room_mib: int
     free_mib: int
+    room_mib: int
     measured_free_mib: int | None
     healthy: bool
     excluded: bool
@@ -66,12 +66,12 @@ class NodeRow:
     unadvertised_mib: int = 0
 
     @property
-    def room_mib(self) -> int:
+    def free_mib(self) -> int:
         """Returns the MiB for new seats on all devices together, as far as the node advertises them."""
         held_mib = sum(each.held_mib for each in self.devices)
         offered_mib = sum(each.offered_mib for each in self.devices)
-        rooms_mib = sum(each.room_mib for each in self.devices)
-        return min(rooms_mib, max(offered_mib - self.unadvertised_mib - held_mib, 0))
+        free_mib = sum(each.free_mib for each in self.devices)
+        return min(free_mib, max(offered_mib - self.unadvertised_mib - held_mib, 0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -210,7 +210,7 @@ def _devices(row: NodeRow | WholeRow) -> list[Bin]:
     if isinstance(row, WholeRow):
         return [Bin(row.node, row.free)]
     return [
-        Bin(f"{row.node}, gpu {each.index}", max(each.room_mib - (row.unadvertised_mib if row.devices[1:] else 0), 0))
+        Bin(f"{row.node}, gpu {each.index}", max(each.free_mib - (row.unadvertised_mib if row.devices[1:] else 0), 0))
         for each in row.devices
     ]
 

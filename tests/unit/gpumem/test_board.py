@@ -110,9 +110,9 @@ def test_the_page_has_the_sums_that_who_prints(capsys: pytest.CaptureFixture[str
     for sentence in (
         f"{pool['promised_mib']} of {pool['advertised_mib']} MiB promised",
         f"a new seat may have {pool['largest_new_mib']}",
-        f"for a seat: {pool['room_mib']} free by the ledger",
-        f"for other pods: {pool['free_mib']} free",
-        f"{device['held_mib']} of {device['offered_mib']} MiB held, {device['room_mib']} free by the ledger",
+        f"for a seat: {pool['free_mib']} free by the ledger",
+        f"for other pods: {pool['room_mib']} free",
+        f"{device['held_mib']} of {device['offered_mib']} MiB held, {device['free_mib']} free by the ledger",
         f"under the floor of {device['floor_mib']}",
     ):
         assert sentence in shown

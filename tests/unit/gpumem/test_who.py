@@ -45,8 +45,8 @@ def measured() -> FakeApi:
 def test_who_has_what_of_a_device_declared_and_in_use() -> None:
     (row,) = who(read(measured())).nodes
     (device,) = row.devices
-    assert (device.offered_mib, device.held_mib, device.room_mib) == (14000, 8000, 6000)
-    assert (device.measured_used_mib, device.measured_free_mib, device.free_mib) == (11860, 3500, 3500 - 1536)
+    assert (device.offered_mib, device.held_mib, device.free_mib) == (14000, 8000, 6000)
+    assert (device.measured_used_mib, device.measured_free_mib, device.room_mib) == (11860, 3500, 3500 - 1536)
     assert [(p.name, p.seat, p.declared_mib, p.used_mib, p.over_mib, p.state) for p in device.pods] == [
         ("swap", "llama-swap", 5000, 6996, 1996, "running"),
         ("ml", "immich-ml", 3000, 2900, 0, "running"),
@@ -80,7 +80,7 @@ def test_without_an_exporter_a_line_says_what_is_not_known() -> None:
     report = who(read(api([pod("ml", 3000, on="k8s-node1")])))
     assert report.unknown == ("what is in use is not known: no exporter runs in gpu-tenancy-system-nodes",)
     (holder,) = report.nodes[0].devices[0].pods
-    assert (holder.used_mib, holder.over_mib, report.nodes[0].devices[0].free_mib) == (None, None, 4200)
+    assert (holder.used_mib, holder.over_mib, report.nodes[0].devices[0].room_mib) == (None, None, 4200)
 
 
 def test_an_exporter_that_does_not_answer_is_named_and_the_ledger_counts() -> None:
@@ -96,7 +96,7 @@ def test_a_stale_reading_does_not_count() -> None:
     text = page("k8s-node1", 100, {}).replace("sample_age_seconds 1", "sample_age_seconds 40")
     add_exporter(found, "k8s-node1", text)
     report = who(read(found), Filter(pool="t4"))
-    assert report.pools[0].largest_free_mib == 4200
+    assert report.pools[0].largest_room_mib == 4200
     assert "sample_age_seconds is [40.0]" in report.unknown[0]
 
 
@@ -108,7 +108,7 @@ def test_a_tenant_sees_his_own_pods_and_what_is_promised() -> None:
     assert [p.name for row in report.nodes for device in row.devices for p in device.pods] == ["ml"]
     assert len(report.unknown) == 2
     (pool,) = report.pools
-    assert (pool.promised_mib, pool.room_mib, pool.free_mib) == (9800, None, None)
+    assert (pool.promised_mib, pool.free_mib, pool.room_mib) == (9800, None, None)
     assert (report.own, report.own_budget_mib, report.own_held_mib) == ("immich", 4800, 3000)
     assert "swap" not in who_text(report, Paper())
 
@@ -136,7 +136,7 @@ def test_a_node_that_takes_no_pod_reports_why() -> None:
 def test_a_device_that_is_unhealthy_has_no_room() -> None:
     found = api(slices=[device_slice("k8s-node1", 15360, taints=["NoSchedule"])])
     report = who(read(found), Filter(pool="t4"))
-    assert (report.pools[0].room_mib, report.pools[0].free_mib) == (0, 0)
+    assert (report.pools[0].free_mib, report.pools[0].room_mib) == (0, 0)
     assert not report.nodes[0].devices[0].healthy
 
 
@@ -261,14 +261,14 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
     (rooms,) = report.pools
     counted = [usage for usage in found.cache.snapshot() if usage.devices]
     shown = [row for row in report.nodes if row.devices]
-    assert [[(d.index, d.offered_mib, d.held_mib, d.free_mib) for d in row.devices] for row in shown] == [
+    assert [[(d.index, d.offered_mib, d.held_mib, d.room_mib) for d in row.devices] for row in shown] == [
         [(d.index, d.mib, d.held_mib, d.room_mib) for d in usage.devices] for usage in counted
     ]
     assert rooms.held_mib == sum(device.held_mib for usage in counted for device in usage.devices)
     seat, anybody = Entitlement(0, frozenset({"t4"})), Entitlement()
     for mib, entitlement, snapshot in (
-        (rooms.largest_room_mib, seat, unpromised),
-        (rooms.largest_free_mib, anybody, found),
+        (rooms.largest_free_mib, seat, unpromised),
+        (rooms.largest_room_mib, anybody, found),
     ):
         assert mib is not None
         fits = snapshot.cache.feasible_nodes
@@ -320,7 +320,7 @@ def test_without_the_extender_the_exporter_shows_the_devices_and_a_pod_is_on_the
     assert (row.unusable, row.adrift, report.unknown) == (None, (), ())
     assert [(p.name, p.declared_mib, p.used_mib) for p in device.pods] == [("ml", 3000, 2900), ("tts-1", 0, 1500)]
     (pool,) = report.pools
-    assert (pool.room_mib, pool.measured_free_mib) == (11000, 10000)
+    assert (pool.free_mib, pool.measured_free_mib) == (11000, 10000)
 
 
 def test_without_the_extender_and_without_a_reading_no_node_is_reported_to_take_no_pod() -> None:
