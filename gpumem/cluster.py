@@ -6,12 +6,10 @@ If an object cannot be read, the cache leaves it out, and `gaps` has the reason.
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from itertools import islice
 from urllib.parse import quote, urlsplit
 
 from agents.extender.cache.cache import Cache
@@ -24,10 +22,8 @@ from agents.kube.nodes import NODES, node_of
 from agents.kube.pods import LIVE, PODS
 from agents.kube.slices import SLICES
 from agents.runtime.errors import AgentError
-from agents.runtime.items import judged
 from agents.telemetry import client as telemetry
 from agents.telemetry.client import NodeTelemetry, Scraper, exporter_of
-from agents.telemetry.scrape import AT_ONCE, Page
 from gpumem.measured import measured_devices, on_its_device
 from gpumem.pods import WholePod
 from gpumem.report import row, said
@@ -291,18 +287,12 @@ def _measured(source: Source, system: str, ledger: Ledger, nodes: Iterable[Objec
         pod = by_address[asked.hostname]
         return source.ask(namespace, pod.name, _port(pod), asked.path)
 
-    def pages(urls: Iterable[str]) -> Iterator[tuple[str, Page]]:
-        waiting = iter(urls)
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            while batch := list(islice(waiting, AT_ONCE)):
-                yield from threads.map(lambda url: (url, judged(partial(ask, url))), batch)
-
     readings = telemetry.read(
         filter(None, map(exporter_of, (pod.item for pod in pods))),
         ledger,
         [node_of(node) for node in nodes],
         port=1,  # The port has no effect, because `ask` finds the port of each pod.
-        scraper=Scraper(pages=pages),
+        scraper=Scraper(page=ask),
     )
     return {each.node: each for each in readings}
 

@@ -32,7 +32,7 @@ from agents.runtime.clock import Clock, Moment
 from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.settings import SECONDS, read, variable
-from agents.telemetry import sampling
+from agents.telemetry import client, sampling
 from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
 from agents.telemetry.sampling import IncompletePassError
 from tenancy import names
@@ -152,13 +152,13 @@ class GateRun:
         before, self.readings = self.readings, {}
         is_current = self.cache.update(ledger)
         nodes = self.cache.pool_nodes
-        readings = sampling.read_telemetry(
-            self.settings,
+        readings = client.read(
             self.cache.exporters if is_current else list_exporters(self.api, self.settings.exporter_namespace),
             ledger,
             self.cache.nodes if is_current else read_nodes(self.api),
-            clock=self.clock,
+            port=self.settings.exporter_port,
             scraper=self.scraper,
+            monotonic=self.clock.monotonic,
         )
         self.readings = {reading.node: reading for reading in readings}
         marked = tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)

@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import cache
 
 from agents.runtime.errors import AgentError
 
@@ -67,22 +68,15 @@ _HANDLERS = (
 )
 
 
-# If several threads send their first request at the same time, only one thread makes the opener.
-_MAKING = threading.Lock()
-_made: list[urllib.request.OpenerDirector] = []
-
-
+@cache
 def _opener() -> urllib.request.OpenerDirector:
     """Returns the opener for all requests. Since Python 3.12, each new HTTPSHandler reads all CA certificates, so one
     opener serves all requests.
     """
-    with _MAKING:
-        if not _made:
-            opener = urllib.request.OpenerDirector()
-            for handler in _HANDLERS:
-                opener.add_handler(handler())
-            _made.append(opener)
-        return _made[0]
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    return opener
 
 
 def _fetch(url: str, limit_bytes: int) -> bytes:

@@ -4,6 +4,7 @@ reason.
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -11,10 +12,10 @@ from agents.kube.client import Api, Object
 from agents.kube.nodes import Node, excluded_devices
 from agents.kube.pods import Pod, pods_of
 from agents.runtime.exposition import ExpositionError
+from agents.runtime.http_client import fetch
 from agents.runtime.items import Unjudged, judged
 from agents.telemetry.device import Device
-from agents.telemetry.reading import ContainerCap, LostDevice, Parser, PodUse, Reading, TelemetryError, Trouble
-from agents.telemetry.scrape import Page, scrape
+from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import EXPORTER, LABEL_NAME, Names
@@ -22,8 +23,7 @@ from tenancy.units import MIB
 
 # Two readings are the same reading if they are less than this many seconds apart.
 _STEP_SECONDS = 1.0
-# The longest time for all scrapes together. The first readings must still be fresh at the end.
-_ROUND_SECONDS = 10.0
+_AT_ONCE = 64  # The number of exporters that are scraped at the same time, one for each node of a large cluster.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,18 +70,18 @@ def _content(reading: NodeTelemetry) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class Scraper:
-    """Scrapes several exporters at the same time. `pages` returns each URL with its body or an error."""
+    """Scrapes the exporters at the same time. `page` returns the body at a URL within seconds, or raises an error."""
 
-    pages: Callable[[Iterable[str]], Iterable[tuple[str, Page]]] = scrape
-    _parsers: dict[str, Parser] = field(default_factory=dict)
+    page: Callable[[str], bytes] = fetch
 
     def readings(self, urls: Iterable[str]) -> Iterator[tuple[str, Reading | Unjudged]]:
-        """Yields each URL with its reading, or with the error. Takes a URL when its scrape can start."""
-        before = dict(self._parsers)
-        self._parsers.clear()
-        for url, page in self.pages(urls):
-            parser = self._parsers[url] = before.get(url) or Parser()
-            yield url, page if isinstance(page, Unjudged) else judged(partial(parser.parse, page))
+        """Yields each URL with its reading, or with the error, as soon as the exporter has answered."""
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            asked = {threads.submit(judged, partial(self._reading, url)): url for url in urls}
+            yield from ((asked[answer], answer.result()) for answer in as_completed(asked))
+
+    def _reading(self, url: str) -> Reading:
+        return parse(self.page(url).decode("utf-8", errors="replace"))
 
 
 def _missing(reading: Reading, pool: Pool) -> tuple[Trouble | None, str | None]:
@@ -131,25 +131,17 @@ def read(
 
     If a node matches several pools, its telemetry is not known.
     """
-    until = monotonic() + _ROUND_SECONDS
     addresses: dict[str, list[str]] = {}
     for each in exporters:
         addresses.setdefault(each.node, []).append(each.address)
     wanted, unowned = _by_pool(ledger, nodes)
     urls = {node.name: judged(partial(_url, addresses.get(node.name, ()), port)) for _, node in wanted}
-
-    def in_time() -> Iterator[str]:
-        for url in dict.fromkeys(url for url in urls.values() if isinstance(url, str)):
-            if monotonic() > until:
-                return
-            yield url
-
-    found = {url: (reading, monotonic()) for url, reading in scraper.readings(in_time())}
-    skipped = TelemetryError(Trouble.MISSING, "skipped, because too many other exporters did not answer")
+    asked = dict.fromkeys(url for url in urls.values() if isinstance(url, str))
+    found = {url: (reading, monotonic()) for url, reading in scraper.readings(asked)}
 
     def telemetry(pool: Pool, node: Node) -> NodeTelemetry:
         url = urls[node.name]
-        reading, now = (url, 0.0) if isinstance(url, Unjudged) else found.get(url, (Unjudged(skipped), 0.0))
+        reading, now = (url, 0.0) if isinstance(url, Unjudged) else found[url]
         if isinstance(reading, Unjudged):
             raise reading.error
         trouble, problem = _missing(reading, pool)

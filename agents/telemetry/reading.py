@@ -1,12 +1,9 @@
 """Reads the metrics of an exporter. A device is known only if its figures are fresh and plausible."""
 
-import hashlib
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agents.runtime import exposition
@@ -17,9 +14,7 @@ from tenancy import names
 from tenancy.seconds import FRESH_SECONDS
 from tenancy.units import MIB, TOLERANCE
 
-# Each page has other ages. Each match is a complete line with its age.
-_AGES = re.compile(rf"\n(?:{names.METRIC_SAMPLE_AGE}|{names.METRIC_API_AGE}) [^\n]*(?=\n)".encode())
-# The reader skips these metrics, which each exporter serves for all seats of its pool. A pool can have a thousand
+# The reader skips these metrics, which each exporter serves for all seats of its pool. A pool can have hundreds of
 # seats.
 _NOT_OF_DEVICES = (names.METRIC_SEAT,)
 
@@ -101,26 +96,6 @@ class Reading:
 
 _Samples = Mapping[str, Sequence[Sample]]  # The samples, by the name of the metric.
 _Key = tuple[int, str]  # The index and the UUID of a device.
-
-
-class Parser:
-    """Parses the pages of one exporter. If only the ages have changed since the last page, does not parse the rest
-    again.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[bytes, Reading] | None = None  # the digest of the page without the ages
-
-    def parse(self, page: bytes) -> Reading:
-        """Returns the same as the function `parse`. Raises TelemetryError and ExpositionError."""
-        digest = hashlib.sha256(_AGES.sub(b"", page)).digest()
-        if self._last and self._last[0] == digest:
-            with suppress(AgentError):  # below, `parse` raises the error of the whole page
-                ages = b"".join((*_AGES.findall(page), b"\n")).decode("utf-8", errors="replace")
-                return replace(self._last[1], age_seconds=_age_seconds(_samples(ages)))
-        self._last = None
-        self._last = digest, parse(page.decode("utf-8", errors="replace"))
-        return self._last[1]
 
 
 def parse(text: str) -> Reading:

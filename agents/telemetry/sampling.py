@@ -1,17 +1,14 @@
 """Runs the passes of the watchdog and of the gate. Each pass reads a sample and decides."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from agents.kube import ledger
 from agents.kube.client import Api
-from agents.kube.nodes import Node
 from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.errors import AgentError
 from agents.runtime.log import Log
 from agents.runtime.settings import PORT, RUN_SECONDS, SECONDS, flag, text, variable
-from agents.telemetry import client
-from agents.telemetry.client import Exporter, NodeTelemetry, Scraper
 from tenancy.ledger import Ledger
 
 # The longest wait before an additional pass at the end of a run. The deadline of the Job does not allow a longer wait.
@@ -46,25 +43,6 @@ def read_ledger(settings: Settings, api: Api, log: Log) -> Ledger | None:
         log.info("nothing to do: there is no ledger")
         return None
     return stored.ledger()
-
-
-def read_telemetry(
-    settings: Settings,
-    exporters: Iterable[Exporter],
-    promised: Ledger,
-    nodes: Sequence[Node],
-    *,
-    clock: Clock,
-    scraper: Scraper,
-) -> tuple[NodeTelemetry, ...]:
-    return client.read(
-        exporters,
-        promised,
-        nodes,
-        port=settings.exporter_port,
-        scraper=scraper,
-        monotonic=clock.monotonic,
-    )
 
 
 def run(

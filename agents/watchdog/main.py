@@ -20,7 +20,7 @@ from agents.runtime.clock import Clock
 from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.settings import read
-from agents.telemetry import sampling
+from agents.telemetry import client, sampling
 from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
 from agents.telemetry.sampling import IncompletePassError
 from agents.watchdog import evict
@@ -119,13 +119,13 @@ class WatchdogRun:
         """Reads the input of a pass of the watchdog. Reads only the pods of nodes with a device below its floor, and of
         nodes on which a waiting seat could be placed.
         """
-        readings = sampling.read_telemetry(
-            self.settings,
+        readings = client.read(
             list_exporters(self.api, self.settings.exporter_namespace),
             ledger,
             nodes,
-            clock=self.clock,
+            port=self.settings.exporter_port,
             scraper=self.scraper,
+            monotonic=self.clock.monotonic,
         )
         seats = waiting_long_enough(waiting_seats(self.api, ledger, self.problems), self._now())
         wanted = dict.fromkeys(each.node for each in readings if _pressed(each) or _waited_for(each, seats))

@@ -7,20 +7,15 @@ import itertools
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
-from functools import partial
 from unittest import mock
 from urllib.parse import urlsplit
 from urllib.response import addinfourl
 
-from agents.runtime.http_client import fetch
 from agents.runtime.http_message import HttpRequest
 from agents.runtime.http_server import MetricsSource, answer_scrape
-from agents.runtime.items import judged
-from agents.telemetry.client import Scraper
-from agents.telemetry.scrape import Page
 
 _PORTS = itertools.count(40_000)
 _WIRE = urllib.request.HTTPHandler.http_open
@@ -42,15 +37,5 @@ def serving(source: MetricsSource) -> Iterator[int]:
         found.msg = http.client.responses[answer.status]  # type: ignore[attr-defined] (urllib reads it)
         return found
 
-    defaults = Scraper.__init__.__kwdefaults__
-    with (
-        mock.patch.object(urllib.request.HTTPHandler, "http_open", http_open),
-        mock.patch.dict(defaults, pages=one_by_one(fetch)),
-    ):
+    with mock.patch.object(urllib.request.HTTPHandler, "http_open", http_open):
         yield port
-
-
-def one_by_one(get: Callable[[str], bytes]) -> Callable[[Iterable[str]], Iterator[tuple[str, Page]]]:
-    """Returns a function that makes the requests of a scrape with `get`, one after another."""
-
-    return lambda urls: ((url, judged(partial(get, url))) for url in urls)

@@ -2,33 +2,15 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from agents.runtime import http_client
-from agents.runtime.http_client import FetchError
+from agents.runtime.http_client import FetchError, fetch
 from agents.runtime.http_server import MetricsServer
-from agents.runtime.items import Unjudged
-from agents.telemetry.scrape import scrape
 from tests.support.exporters import card, device_reader
-
-
-def scraped(url: str) -> bytes:
-    ((_, page),) = scrape([url])
-    if isinstance(page, Unjudged):
-        raise page.error
-    return page
-
-
-Fetch = Callable[[str], bytes]
-
-
-@pytest.fixture(params=[http_client.fetch, scraped], ids=["fetch", "scrape"])
-def fetch(request: pytest.FixtureRequest) -> Fetch:
-    found: Fetch = request.param
-    return found
 
 
 @pytest.fixture
@@ -41,7 +23,7 @@ def address() -> Iterator[str]:
         thread.join()
 
 
-def test_an_error_has_the_servers_words_or_the_address(fetch: Fetch, address: str) -> None:
+def test_an_error_has_the_servers_words_or_the_address(address: str) -> None:
     with pytest.raises(FetchError, match=r"http://127\.0\.0\.1:1/: .*refused"):
         fetch("http://127.0.0.1:1/")
     with pytest.raises(FetchError, match="HTTP 404: there are /metrics and /healthz"):
@@ -50,7 +32,7 @@ def test_an_error_has_the_servers_words_or_the_address(fetch: Fetch, address: st
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"], ids=["head", "body"])
 def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
-    fetch: Fetch, head: bytes, monkeypatch: pytest.MonkeyPatch
+    head: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_client, "TOTAL_SECONDS", 0.5)
     ended = threading.Event()
@@ -71,7 +53,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
         thread.join()
 
 
-def test_an_answer_over_the_limit_is_refused(fetch: Fetch, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_client, "LIMIT_BYTES", 2)
     with pytest.raises(FetchError, match="over 2 bytes"):
         fetch(f"{address}/healthz")
@@ -94,7 +76,7 @@ REDIRECT = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
 
 
 @pytest.mark.parametrize("to", [b"http://[bad", b"/healthz", b"http://127.0.0.1:%d/healthz"])
-def test_no_redirect_is_followed(fetch: Fetch, to: bytes, address: str) -> None:
+def test_no_redirect_is_followed(to: bytes, address: str) -> None:
     """If the client followed redirects, a tenant's endpoint could send the gate's requests to any address."""
     target = to % int(address.rpartition(":")[2]) if b"%d" in to else to
     port, thread = answer_once(REDIRECT % target)

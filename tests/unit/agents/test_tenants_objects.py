@@ -58,7 +58,6 @@ from tenancy.units import MIB
 from tests.support.exporters import add_exporter, card, device_reader
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, SYSTEM, T4, FakeCluster, FakeTime, Served, merge
 from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, path_of
-from tests.support.in_memory_http import one_by_one
 
 NODE, OTHER_NODE = "k8s-node1", "other"
 CREATED = "2026-06-02T06:00:00Z"
@@ -332,7 +331,7 @@ def scraper(*used_mib: dict[str, int]) -> Scraper:
         for gpu, used in enumerate(used_mib)
     ]
     reader = device_reader(*uses, registry=Registry(NodePods(tuple(pods)), LEDGER))
-    return Scraper(pages=one_by_one(lambda url: reader.metrics()[1].encode()))
+    return Scraper(page=lambda url: reader.metrics()[1].encode())
 
 
 class Following:

@@ -1,5 +1,6 @@
 """Tests that the client scrapes the exporter of each node, and gives a reason for a missing reading."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from agents.telemetry.reading import Trouble
 from tenancy.ledger import Ledger, Pool
 from tests.support.exporters import add_exporter, card, device_reader
 from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, T4, Served
-from tests.support.in_memory_http import one_by_one
+from tests.support.waiting import PATIENCE_SECONDS
 
 CARD = Device(gpu=0, uuid="GPU-1", total_bytes=1000, used_bytes=600, free_bytes=400)
 NODES = (Node(name="k8s-node1", labels=LABELS), Node(name="elsewhere"))
@@ -41,7 +42,7 @@ def read(served: Served, answer: str | FetchError, pool: Pool = T4) -> tuple[lis
         ledger(pool),
         NODES,
         port=9401,
-        scraper=Scraper(pages=one_by_one(get)),
+        scraper=Scraper(page=get),
         monotonic=lambda: 100.0,
     )
     return asked, found
@@ -94,33 +95,37 @@ def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
         ledger(T4),
         (node,),
         port=9401,
-        scraper=Scraper(pages=one_by_one(lambda _: served_text(big).encode())),
+        scraper=Scraper(page=lambda _: served_text(big).encode()),
     )
     assert (found.devices, found.problem, found.offered_mib(big)) == ((big,), None, offered_mib)
 
 
-def test_exporters_that_do_not_answer_leave_the_readings_of_the_others_fresh(served: Served) -> None:
-    now = 0.0
-    nodes = [replace(NODES[0], name=f"n{number}") for number in range(1000)]
+def test_an_exporter_that_does_not_answer_makes_no_other_reading_older(served: Served) -> None:
+    """The silent exporter answers after the client has taken the reading of the other."""
+    now, taken = 100.0, threading.Event()
+    nodes = [replace(NODES[0], name=name) for name in ("silent", "other")]
     for number, node in enumerate(nodes):
-        add_exporter(served, node=node.name, ip=f"10.0.{number // 250}.{number % 250}")
+        add_exporter(served, node=node.name, ip=f"10.0.0.{number}")
 
     def get(url: str) -> bytes:
         nonlocal now
-        if url == "http://10.0.0.0:9401/metrics":
+        if url == "http://10.0.0.1:9401/metrics":
             return served_text(CARD).encode()
-        now += 1.5
+        taken.wait(PATIENCE_SECONDS)
+        now += 1.9
         raise FetchError("timed out")
 
-    ledger_ = ledger(T4)
-    found = client.read(
+    def monotonic() -> float:
+        taken.set()
+        return now
+
+    silent, other = client.read(
         list_exporters(served.api(), "nodes"),
-        ledger_,
+        ledger(T4),
         nodes,
         port=9401,
-        scraper=Scraper(pages=one_by_one(get)),
-        monotonic=lambda: now,
+        scraper=Scraper(page=get),
+        monotonic=monotonic,
     )
-    assert now < 10 + 1.5 + 1.5
-    assert found[0].problem is None
-    assert sum("skipped" in str(each.problem) for each in found) > 900
+    assert (silent.trouble, silent.problem) == (Trouble.MISSING, "timed out")
+    assert (other.problem, other.read_at) == (None, 100)
