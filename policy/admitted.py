@@ -11,6 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from policy.cel import Encoder, Policy, Verdict, judges_new_pods
+from policy.finding import Finding, unproven
+from policy.objects import Object
+from policy.queued import moved_label
 from policy.unknown import UnprovenError, unknown
 from tenancy import names, policy_names, reach
 from tenancy.admission.parts import AdmissionRules, parts
@@ -50,21 +53,29 @@ class PodJudge:
     handlers: Mapping[str, Any] = field(default_factory=dict)
 
     def refusals(self) -> list[Refusal]:
-        """Returns the reasons why the API server would deny the pod, or an empty list.
+        """Returns the reasons why the API server would certainly deny the pod, or an empty list. `unknown_paths`
+        has what further reasons depend on.
 
-        Raises UnprovenError if the answer depends on an unknown value, QuantityError and ShapeError.
+        Raises UnprovenError for an unknown list or map, QuantityError and ShapeError.
         """
-        if self.namespace in (names.EXEMPT_BY_NAME, *self.ledger.exempt_namespaces):
-            return []
-        verdicts = list(self._verdicts())
-        certain = [Refusal(part, verdict.message) for part, verdict in verdicts if verdict.unproven is None]
-        found = [*self._of_kubernetes(), *certain]
-        unproven = [verdict.unproven for _, verdict in verdicts if verdict.unproven is not None]
-        if unproven and not found:
-            raise UnprovenError(unknown(unproven[0]))
-        there = {refusal.part for refusal in found}
-        explained = [self._explained(each) for each in found if not self._follows(each, there)]
-        return [replace(each, message=f"{each.message}{self._or_exempt}") for each in explained]
+        return [replace(each, message=f"{each.message}{self._or_exempt}") for each in map(self._explained, self._told)]
+
+    @property
+    def unknown_paths(self) -> list[str]:
+        """Returns the paths of the unknown values on which further reasons depend. Raises as `refusals` does."""
+        there = {refusal.part for refusal in self._certain}
+        paths = [v.unproven for part, v in self._verdicts if v.unproven and not _FOLLOWS.get(part, set()) & there]
+        return list(dict.fromkeys(paths))
+
+    def findings(self, found: Object, said: Callable[[Refusal], bool] = lambda _: False) -> Iterator[Finding]:
+        """Yields a finding for each reason, except for those that other rules have `said`. Names the place to which a
+        label for the queue must move. Raises as `refusals` does."""
+        for refusal in self.refusals():
+            if not said(refusal):
+                moved = moved_label(found) if refusal.part == policy_names.QUEUED_PODS and not self.queued else ""
+                yield Finding(f"{found}: {refusal.message}{moved and f'; {moved}'}", found.urn)
+        for path in self.unknown_paths:
+            yield unproven(found, UnprovenError(unknown(path)))
 
     @property
     def _or_exempt(self) -> str:
@@ -75,10 +86,19 @@ class PodJudge:
         exempt = f"add {self.namespace} to admission.exempt_namespaces of the platform's stack"
         return f"; or, for a driver, a device plugin or a part of the cluster, {exempt}"
 
-    def _follows(self, refusal: Refusal, there: set[str]) -> bool:
-        """Returns True if other refusals already say what to change."""
-        said_by_others = refusal.part == policy_names.GPU_BUDGET and self._routes == [] and there != {refusal.part}
-        return said_by_others or bool(_FOLLOWS.get(refusal.part, set()) & there)
+    @property
+    def _certain(self) -> list[Refusal]:
+        judged = [Refusal(part, verdict.message) for part, verdict in self._verdicts if verdict.unproven is None]
+        return [*self._of_kubernetes(), *judged] if self._is_judged else []
+
+    @property
+    def _told(self) -> Iterator[Refusal]:
+        """Yields the certain reasons, except for those after which others already say what to change."""
+        there = {refusal.part for refusal in self._certain}
+        for refusal in self._certain:
+            said_by_others = refusal.part == policy_names.GPU_BUDGET and self._routes == [] and there != {refusal.part}
+            if not said_by_others and not _FOLLOWS.get(refusal.part, set()) & there:
+                yield refusal
 
     def _explained(self, refusal: Refusal) -> Refusal:
         """Returns the refusal with the way on which the pod reaches a GPU, if it has no budget."""
@@ -115,7 +135,14 @@ class PodJudge:
                 f"Pod Security {level}",
             )
 
-    def _verdicts(self) -> Iterator[tuple[str, Verdict]]:
+    @property
+    def _is_judged(self) -> bool:
+        return self.namespace not in (names.EXEMPT_BY_NAME, *self.ledger.exempt_namespaces)
+
+    @cached_property
+    def _verdicts(self) -> list[tuple[str, Verdict]]:
+        if not self._is_judged:
+            return []
         judging = [policy for policy in _policies(self.ledger) if policy.selects({LABEL_NAMESPACE: self.namespace})]
         request = {"operation": "CREATE", "namespace": self.namespace, "userInfo": {"username": "", "groups": []}}
         pod, encoder = _as_created(self.template, queued=self.queued), Encoder()
@@ -129,9 +156,12 @@ class PodJudge:
             encoder.message("Params", {"metadata": {"name": name}, "handler": handler})
             for name, handler in self.handlers.items()
         ]
-        for policy in judging:
-            for activation in [{**given, "params": each} for each in classes] if policy.has_params else [given]:
-                yield from ((policy.name, verdict) for verdict in policy.verdicts(activation, encoder.paths))
+        return [
+            (policy.name, verdict)
+            for policy in judging
+            for activation in ([{**given, "params": each} for each in classes] if policy.has_params else [given])
+            for verdict in policy.verdicts(activation, encoder.paths)
+        ]
 
 
 def judge_by(ledger: Ledger) -> Callable[[str, Manifest, bool, Mapping[str, str]], list[Refusal]]:

@@ -8,7 +8,6 @@ from policy.admitted import PodJudge
 from policy.finding import Finding, judge_each
 from policy.graph import Graph, is_gpumem, is_queued, requested_resources
 from policy.objects import Object, text_at
-from policy.queued import moved_label
 from policy.rule import A_RESIDENT, MAIN, Example, rule
 from policy.unknown import is_unknown
 from tenancy import names, policy_names
@@ -57,17 +56,16 @@ def _handler(found: Object) -> Any:
 
 def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    queued = is_queued(ledger, workload)
-    found = PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).refusals()
     budgeted = any(map(is_gpumem, requested_resources(map_at(template, "spec"))))
-    for refusal in found:
-        elsewhere = budgeted and (
-            refusal.part.startswith(_SAID_BY_SEATS)
-            or (refusal.part.startswith(policy_names.SEAT_LABELS) and _has_another_size(ledger, workload, template))
+
+    def said(refusal: Refusal) -> bool:
+        by_seats = refusal.part.startswith(_SAID_BY_SEATS) or (
+            refusal.part.startswith(policy_names.SEAT_LABELS) and _has_another_size(ledger, workload, template)
         )
-        if not elsewhere and not _is_ours(graph, workload, refusal):
-            moved = moved_label(workload) if refusal.part == policy_names.QUEUED_PODS else ""
-            yield Finding(f"{workload}: {refusal.message}{moved and f'; {moved}'}", workload.urn)
+        return (budgeted and by_seats) or _is_ours(graph, workload, refusal)
+
+    queued = is_queued(ledger, workload)
+    yield from PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).findings(workload, said)
 
 
 def _has_another_size(ledger: Ledger, workload: Object, template: Manifest) -> bool:

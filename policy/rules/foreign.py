@@ -11,10 +11,9 @@ from policy.admitted import PodJudge
 from policy.finding import Finding, judge_each, unproven
 from policy.graph import KUEUE, Graph, framework_in, is_built_in, is_gpumem, is_queued, runs_pods
 from policy.objects import Object, text_at
-from policy.queued import moved_label
 from policy.rule import A_RESIDENT, MAIN, Example, an_object, rule
 from policy.unknown import is_unknown
-from tenancy import names, policy_names, reach
+from tenancy import names, reach
 from tenancy.podsets import pod_sets
 from tenancy.workload import TEMPLATES, map_at, pod_template
 
@@ -95,7 +94,7 @@ def _patch(graph: Graph, changed: str, patch: Object) -> Iterator[Finding]:
         yield unproven(patch, f"it changes a {changed} that the graph does not hold; declare the whole object")
     elif changed in TEMPLATES and graph.ledger is not None:
         template = pod_template({**patch.manifest, "kind": changed}) or {}
-        yield from _refused(patch, PodJudge(graph.ledger, patch.namespace, template))
+        yield from PodJudge(graph.ledger, patch.namespace, template).findings(patch)
 
 
 def _must_be_whole(graph: Graph, changed: str, patch: Object) -> bool:
@@ -116,20 +115,13 @@ def _custom(graph: Graph, found: Object) -> Iterator[Finding]:
     if ledger is not None and framework is not None and found.namespace in ledger.queue_tenants:
         queued = is_queued(ledger, found)
         for pods in pod_sets(found.manifest, framework):
-            judge = PodJudge(ledger, found.namespace, pods.template, queued=queued)
-            yield from _refused(found, judge, "" if queued else moved_label(found))
+            yield from PodJudge(ledger, found.namespace, pods.template, queued=queued).findings(found)
     elif _names_gpumem(found.manifest, runs=_runs_pods(found)):
         kinds = ", ".join(sorted(TEMPLATES))
         rendered = _RENDERED if _is_opaque(found) else ""
         yield unproven(found, f"it asks for gpumem in a way that is not counted; write it as one of {kinds}{rendered}")
     elif ledger is not None and any((pod := _pod_of(found.manifest)).values()) and _is_in_a_namespace(found):
-        yield from _refused(found, PodJudge(ledger, _lands_in(found), {"spec": pod}))
-
-
-def _refused(found: Object, judge: PodJudge, moved: str = "") -> Iterator[Finding]:
-    for refusal in judge.refusals():
-        also = f"; {moved}" if moved and refusal.part == policy_names.QUEUED_PODS else ""
-        yield Finding(f"{found}: {refusal.message}{also}", found.urn)
+        yield from PodJudge(ledger, _lands_in(found), {"spec": pod}).findings(found)
 
 
 def _is_in_a_namespace(found: Object) -> bool:

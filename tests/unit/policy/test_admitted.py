@@ -5,17 +5,23 @@ from typing import Any
 import pytest
 
 from policy.admitted import PodJudge
-from policy.unknown import Unknown, UnprovenError
+from policy.finding import judge_each
+from policy.objects import Object
+from policy.unknown import Unknown
 from tenancy.names import GPU, VISIBLE_DEVICES
 from tests.support.before_rollout import GPUMEM, LEDGER
 
 SOMETHING = Unknown("spec.somewhere")
 
 
+WORK = Object("Deployment", "apps", {}, "urn::web")
+
+
 def refused(namespace: str = "web", handlers: dict[str, Any] | None = None, **spec: Any) -> str:
     main = {"name": "main", "image": SOMETHING, **spec.pop("main", {})}
     template = {"metadata": {"annotations": spec.pop("annotations", {})}, "spec": {"containers": [main], **spec}}
-    return "; ".join(each.message for each in PodJudge(LEDGER, namespace, template, handlers=handlers or {}).refusals())
+    judge = PodJudge(LEDGER, namespace, template, handlers=handlers or {})
+    return "\n".join(each.message for each in judge_each([WORK], judge.findings))
 
 
 @pytest.mark.parametrize(
@@ -47,13 +53,16 @@ def test_an_unknown_value_that_no_policy_depends_on_is_no_finding(harmless: dict
     ],
 )
 def test_an_unknown_value_on_which_a_policy_depends_is_named(decisive: dict[str, Any]) -> None:
-    with pytest.raises(UnprovenError, match=r"spec.somewhere is unknown until the update"):
-        refused(**decisive)
+    said = refused(**decisive)
+    assert said.startswith("Deployment web: cannot be proven: spec.somewhere is unknown until the update; write its")
+    assert "\n" not in said
 
 
-def test_what_is_certainly_refused_is_refused_beside_an_unknown_value() -> None:
-    limits = {GPU: "1", GPUMEM: SOMETHING}
-    assert "namespace web is no tenant's" in refused(main={"resources": {"limits": limits}})
+def test_what_is_certainly_refused_and_what_hangs_on_an_unknown_value_are_told_at_once() -> None:
+    main = {"resources": {"limits": {GPU: "1", GPUMEM: SOMETHING}}, "env": [{"name": Unknown("x"), "value": "0"}]}
+    certain, unknown = refused(main=main).split("\n")
+    assert "namespace web is no tenant's" in certain
+    assert unknown.startswith("Deployment web: cannot be proven: x is unknown until the update")
 
 
 def test_numbers_of_a_preview_are_numbers_of_the_api() -> None:
