@@ -10,7 +10,6 @@ from components.host_memory import (
     tenants_by_priority,
 )
 from tenancy.host_memory.pool import HostMemoryPools
-from tests.support.engine import Graph
 from tests.support.given import SYSTEM, declared
 
 WORKLOAD = {
@@ -42,11 +41,6 @@ def pool(**changes: object) -> HostMemoryPoolSpec:
 
 
 POOL = pool()
-
-
-@pytest.fixture(scope="module")
-def graph() -> Graph:
-    return declared(HostMemory, "memory", HostMemoryArgs(pools={"node-4": POOL}, namespace=SYSTEM))
 
 
 def test_a_disposable_pod_is_best_effort_unless_it_requests_something() -> None:

@@ -88,13 +88,6 @@ def test_quotas_that_cannot_be_added_up_are_refused(quotas: dict[str, Any], refu
         ClusterQueueSpec.model_validate({"quotas": quotas, "cohort": "lab"})
 
 
-def test_a_limit_without_a_cohort_is_for_the_api_server_to_refuse() -> None:
-    limits = {"nominal": 1, "borrowing_limit": 1, "lending_limit": 1}
-    manifest = cluster_queue("q", ClusterQueueSpec.model_validate({"quotas": {"l4": {GPU: limits}}}), ["a"])
-    (quota,) = manifest["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
-    assert (quota["borrowingLimit"], quota["lendingLimit"]) == ("1", "1")
-
-
 def test_an_admission_check_is_for_flavors_of_its_queue() -> None:
     checks = [{"name": "autoscaler", "on_flavors": ["t4"]}]
     with pytest.raises(ValidationError, match="on_flavors names t4, for which the queue has no quota"):

@@ -50,8 +50,3 @@ def test_everything_of_a_tenant_waits_for_its_namespace() -> None:
     graph = tenant(groups={"ml": Role.EDIT})
     for kind in ("ResourceQuota", "RoleBinding"):
         assert graph.depends_on(graph.one(kind), graph.one("NamespacePatch"))
-
-
-def test_no_limit_range_gives_every_container_a_whole_device() -> None:
-    """In a LimitRange, the maximum of a container is also its default."""
-    assert not tenant(gpumem_mib=4800).all("LimitRange")

@@ -10,16 +10,10 @@ from tests.support.given import (
     PROMETHEUS,
     SCRAPED,
     declared,
-    environment,
 )
 from tests.support.memory_pools import NODE_4
 
-NODE_5 = replace(
-    NODE_4,
-    name="node-5",
-    node_selector={"zone": "b"},
-    disposable=(replace(NODE_4.disposable[0], request_mib=1024, resident_least_mib=2048, resident_most_mib=2048),),
-)
+NODE_5 = replace(NODE_4, name="node-5", node_selector={"zone": "b"})
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +39,3 @@ def test_no_daemon_set_takes_the_pods_of_another_for_its_own(graph: Graph) -> No
             s for s in specs if spec["selector"]["matchLabels"].items() <= s["template"]["metadata"]["labels"].items()
         ]
         assert chosen == [spec]
-
-
-def test_a_guard_knows_what_its_pool_declares_of_the_node_and_of_the_victims(graph: Graph) -> None:
-    given = environment(dict(graph.one("DaemonSet", "guard-node-5").inputs))
-    assert (given["ALLOCATABLE_MIB"], given["VICTIM_REQUEST_MIB"]) == ("62364", "1024")

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -9,9 +8,9 @@ import pytest
 from components.agents.reconcile import Capacity, CapacityArgs
 from components.base.manifest import register
 from components.base.zipapp import Zipapp
-from tenancy.ledger import Ledger, Seat
+from tenancy.ledger import Seat
 from tests.support.engine import Graph, build, names
-from tests.support.given import CLUSTER, CODE, LEDGER, SYSTEM, declared
+from tests.support.given import CLUSTER, CODE, LEDGER, declared
 
 FINALIZER = "example.com/advertised-capacity"
 
@@ -28,12 +27,6 @@ def graph() -> Graph:
 def job_name(**changes: Any) -> str:
     name: str = declared(Capacity, "capacity", args(**changes)).one("Job").inputs["metadata"]["name"]
     return name
-
-
-def test_the_ledger_is_read_back_as_it_was(graph: Graph) -> None:
-    ledger = graph.one("ConfigMap", "capacity-ledger").inputs
-    assert (ledger["metadata"]["name"], ledger["metadata"]["namespace"]) == ("gpu-tenancy-ledger", SYSTEM)
-    assert Ledger.from_data(json.loads(ledger["data"]["ledger.json"])) == LEDGER
 
 
 def test_the_ledger_stays_until_its_finalizer_is_taken_and_a_stuck_one_ends_with_a_message(graph: Graph) -> None:

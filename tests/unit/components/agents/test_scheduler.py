@@ -6,7 +6,6 @@ import pytest
 
 from agents.extender import main as extender
 from agents.extender import protocol
-from agents.runtime import settings as agent_environment
 from components.agents.scheduler import Scheduler, SchedulerArgs, SchedulerSpec
 from tests.support.engine import Graph
 from tests.support.given import CLUSTER, CODE, LEDGER, PROMETHEUS, SCRAPED, declared, pod
@@ -57,11 +56,6 @@ def test_only_the_port_that_answers_questions_can_be_reached(graph: Graph) -> No
     extender = containers(graph)["extender"]
     assert extender["ports"] == [{"name": "metrics", "containerPort": 9402}]
     assert environment(extender)["HTTP_PORT"] == "9402"
-
-
-def test_the_extender_reads_the_environment_that_its_container_gives_it(graph: Graph) -> None:
-    given = environment(containers(graph)["extender"])
-    assert agent_environment.read(extender.Settings, {**given, "POD_NAME": "pod"})
 
 
 def test_the_scheduler_calls_the_extenders_verbs_on_the_port_where_it_listens(graph: Graph) -> None:

@@ -47,7 +47,3 @@ def test_it_has_no_right_to_evict_whose_seats_are_all_in_pools_with_assumed_numb
     graph = watchdog(armed=True, assumed=["chat"])
     assert rights(graph) == READS | TELLS | ACTS - {("chat", "/pods/eviction", "create", ())}
     assert environment(dict(graph.one("CronJob").inputs))["TENANTS"] == "chat,team-a"
-
-
-def test_it_is_not_armed_unless_the_stack_arms_it() -> None:
-    assert WatchdogSpec().armed is False
