@@ -40,11 +40,3 @@ def test_a_stack_without_the_optional_parts_passes_also_before_a_cluster_that_is
     space.change(change)
     outcome = space.preview(KUBECONFIG=str(space.unreachable()))
     assert outcome.code == 0, outcome.text
-
-
-def test_a_missing_passphrase_is_one_clear_error(space: Workspace) -> None:
-    env = {key: value for key, value in space.env.items() if key != "PULUMI_CONFIG_PASSPHRASE"}
-    outcome = Workspace(space.folder, env).preview()
-    assert outcome.code != 0
-    assert "passphrase" in outcome.text
-    assert "Traceback" not in outcome.text
