@@ -74,13 +74,6 @@ def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     return lines
 
 
-def test_sigterm_ends_a_run_of_ten_minutes(zipapp: Path, served: ServedOverTls) -> None:
-    with started(zipapp, "reconcile", {**PATIENT, **served.environ(), "LEDGER_NAMESPACE": SYSTEM}) as process:
-        assert process.stdout is not None
-        assert "starts" in process.stdout.readline()
-        stopped(process)
-
-
 @pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])
 def test_sigterm_ends_a_run_that_waits_for_a_server_that_sends_nothing(
     zipapp: Path, served: ServedOverTls, agent: str, environ: Mapping[str, str]

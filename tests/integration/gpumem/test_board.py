@@ -93,13 +93,6 @@ def test_the_texts_of_the_page_are_whole_readable_and_apart(tab: Browser, scheme
             assert (LONGEST in tab.evaluate(SHOWN)) is named
 
 
-def test_a_text_of_a_tenant_runs_no_script(tab: Browser) -> None:
-    with serving(Boards(demanding()), 60) as (url, _):
-        tab.open(url, *DESKTOP)
-        assert tab.evaluate("[document.title, document.scripts.length, document.images.length]") == ["GPU memory", 1, 0]
-        assert HOSTILE in tab.evaluate(SHOWN)
-
-
 def test_the_page_shows_new_numbers_without_being_loaded_again(tab: Browser) -> None:
     boards = Boards(read(sample()))
     with serving(boards) as (url, page):

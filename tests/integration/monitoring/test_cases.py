@@ -68,14 +68,6 @@ def host_memory(mib: int, *nodes: str) -> Series:
     }
 
 
-def user(namespace: str) -> Series:
-    labels = {"node": "a", "gpu": "0", "uuid": "GPU-a", "namespace": namespace, "pod": f"{namespace}-0"}
-    return {
-        named("gpu_pod_memory_used_bytes", **labels): f"{100 * MIB}x30",
-        running(namespace, f"{namespace}-0"): "1x30",
-    }
-
-
 def second_device(node: str, *gpus: int) -> Series:
     labels = [{"node": node, "gpu": str(gpu), "uuid": f"GPU-{node}{gpu}"} for gpu in gpus]
     return {named("gpu_device_memory_free_bytes", **each): f"{4000 * MIB}x30" for each in labels}

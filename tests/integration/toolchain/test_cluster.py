@@ -15,12 +15,6 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def test_a_machine_that_cannot_host_a_node_gets_an_error_with_the_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["start"]) == 1
-    error = capsys.readouterr().err
-    assert error == f"cluster: {node.why_not()}\n  {command.NO_NODE}\n"
-
-
 def test_a_cluster_without_a_node_must_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["start", "--no-node"]) == 1
     assert capsys.readouterr().err.startswith("cluster: not installed: etcd, kube-apiserver, ")

@@ -3,18 +3,16 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.support.paths import ROOT
 from tests.support.scripts import script, system_programs
-from tests.support.waiting import PATIENCE_SECONDS, eventually
 from toolchain.installer.store import Store
 from toolchain.installer.tool import GoBuild, ModuleFiles
 from toolchain.installer.tools import GROUPS, InstallTarget, install_target, tools
@@ -31,7 +29,6 @@ BUILT = ["pulumi-language-python", "pulumi", "pulumi-resource-kubernetes"]
 @dataclass(frozen=True)
 class Machine:
     folder: Path
-    held: list[int] = field(default_factory=list)
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -45,40 +42,20 @@ class Machine:
             "http_proxy": closed,
         }
 
-    @property
-    def entries(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / "cache" / "gpu-tenancy").iterdir() if path.is_dir())
-
     def builds(self) -> list[str]:
         calls = self.folder / "builds"
         return calls.read_text().split() if calls.exists() else []
 
-    def start(self, checkout: Path, *groups: str, **env: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+    def run(self, checkout: Path, *groups: str, **env: str) -> tuple[int, str, str]:
+        done = subprocess.run(
             [sys.executable, str(checkout / "toolchain" / "install.py"), *groups],
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
-            start_new_session=True,
+            check=False,
         )
-
-    def run(self, checkout: Path, *groups: str, **env: str) -> tuple[int, str, str]:
-        with self.start(checkout, *groups, **env) as process:
-            said, complaint = process.communicate(timeout=PATIENCE_SECONDS)
-        return process.returncode, said, complaint
-
-    def hold_builds(self) -> None:
-        os.mkfifo(self.folder / "started")
-        os.mkfifo(self.folder / "go-on")
-
-    def build_started(self) -> int:
-        """The shell that builds, once it waits in `cat`: a shell that is about to start a program forgets a SIGINT."""
-        build = int((self.folder / "started").read_text())
-        # A FIFO without a reader refuses this. While it is open, `cat` waits.
-        self.held.append(eventually(lambda: os.open(self.folder / "go-on", os.O_WRONLY | os.O_NONBLOCK)))
-        return build
+        return done.returncode, done.stdout, done.stderr
 
 
 FAKE_GO = r"""
@@ -89,7 +66,6 @@ build)
     all="$*"
     while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done
     echo "${out##*/}" >> @folder/builds
-    [ -p @folder/started ] && { echo $$ > @folder/started; cat @folder/go-on; }
     printf '#!/bin/sh\necho "%s"\n' "$all" > "$out"
     chmod +x "$out" ;;
 esac
@@ -105,22 +81,15 @@ touch "$folder/bin/python"
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
+def machine(tmp_path: Path) -> Machine:
     script(tmp_path / "bin" / "go", FAKE_GO.replace("@folder", str(tmp_path)))
     system_programs(tmp_path / "system")
-    machine = Machine(tmp_path)
-    yield machine
-    for descriptor in machine.held:
-        os.close(descriptor)
+    return Machine(tmp_path)
 
 
 @pytest.fixture
 def checkout(machine: Machine) -> Path:
-    return clone(machine, "checkout")
-
-
-def clone(machine: Machine, name: str) -> Path:
-    checkout = machine.folder / name
+    checkout = machine.folder / "checkout"
     shutil.copytree(ROOT / "toolchain", checkout / "toolchain", ignore=shutil.ignore_patterns("__pycache__"))
     for file in ("pyproject.toml", "requirements.lock"):
         shutil.copy(ROOT / file, checkout)
@@ -172,39 +141,6 @@ def test_a_second_run_does_nothing(machine: Machine, checkout: Path) -> None:
     asked = (machine.folder / "uv-calls").read_text()
     assert machine.run(checkout) == (0, "toolchain: preview ready\n", "")
     assert (machine.folder / "uv-calls").read_text() == asked
-
-
-def is_running(pid: int) -> bool:
-    """A process that has ended keeps its number until its new parent has waited for it."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not (stat.exists() and " Z " in stat.read_text())
-
-
-def test_an_interrupted_run_stops_its_build_keeps_nothing_half_and_can_be_repeated(
-    machine: Machine, checkout: Path
-) -> None:
-    machine.hold_builds()
-    with machine.start(checkout) as process:
-        build = machine.build_started()
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, complaint = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 130
-    assert complaint == "\ntoolchain: interrupted; what was finished is kept, run it again to go on\n"
-    eventually(lambda: not is_running(build))
-    assert [entry for entry in machine.entries if not entry.startswith("uv-")] == ["logs"]
-    (machine.folder / "started").unlink()
-    assert machine.run(checkout)[0] == 0
-
-
-def test_without_go_and_downloads_one_message_names_the_remedy(machine: Machine, checkout: Path) -> None:
-    (machine.folder / "bin" / "go").unlink()
-    code, _, complaint = machine.run(checkout)
-    assert code == 1
-    assert complaint.startswith("toolchain: pulumi 3.259.0 cannot be had: there is no Go to build it; install Go")
 
 
 @pytest.mark.parametrize("system", ["linux", "darwin"])

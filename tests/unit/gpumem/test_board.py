@@ -340,28 +340,9 @@ def test_the_board_of_a_pod_answers_every_path_of_its_ingress_and_the_kubelet() 
     assert bodies[2] == b"ok\n"
 
 
-def test_after_the_error_the_page_has_new_numbers() -> None:
-    page, _ = served(read(sample()), ValueError("odd"), read(api([])))
-    page.refresh()
-    page.refresh()
-    shown = text(page.answer(GET).body.decode())
-    assert "0 of 14000 MiB held" in shown
-    assert "old" not in shown
-
-
 def test_a_cluster_that_cannot_be_read_at_the_start_is_an_error() -> None:
     with pytest.raises(ApiError):
         served(ApiError("GET /x", 403, "Forbidden", "may not"))
-
-
-def test_readers_cause_no_reading() -> None:
-    page, given_boards = served(read(sample()))
-    readers = [threading.Thread(target=page.answer, args=(GET,)) for _ in range(50)]
-    for each in readers:
-        each.start()
-    for each in readers:
-        each.join()
-    assert given_boards.calls == 1
 
 
 def test_the_board_reads_the_cluster_only_for_readers_and_the_first_of_them_gets_new_numbers(

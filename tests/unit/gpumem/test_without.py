@@ -60,17 +60,6 @@ def test_pods_that_do_not_all_fit_have_no_target() -> None:
     assert found.why_not in text
 
 
-@pytest.mark.parametrize(
-    "closed",
-    [node("k8s-node3", spec={"unschedulable": True}), node("k8s-node3", ready="False")],
-    ids=["cordoned", "lost"],
-)
-def test_a_node_that_takes_no_pod_is_no_target(closed: dict[str, Any]) -> None:
-    found = drained(on("ml", 3000), nodes=[node("k8s-node1"), closed])
-    assert found.fits is False
-    assert found.why_not.startswith("t4 has no other node that takes all of its pods; k8s-node3 is ")
-
-
 def test_pods_that_a_drain_does_not_evict_need_no_place() -> None:
     owner = {"kind": "DaemonSet", "name": "agent", "uid": "u", "apiVersion": "apps/v1", "controller": True}
     stays = on("agent", 13000)

@@ -75,10 +75,3 @@ def test_no_use_is_no_peak() -> None:
 def test_a_pod_is_of_the_workload_that_names_pods_so(kind: str, name: str, pod: str, its_own: bool) -> None:
     assert makes_pod(Workload("n", kind, name), "n", pod) is its_own
     assert not makes_pod(Workload("n", kind, name), "other", pod)
-
-
-def test_the_queries_take_one_series_of_a_container_whoever_scraped_it() -> None:
-    assert peaks.exporter_query(28).startswith(
-        "sum by (namespace, pod, exported_namespace, exported_pod, uuid) (max by ("
-    )
-    assert "max_over_time(gpu_pod_memory_used_bytes[28d])" in peaks.exporter_query(28)
