@@ -1,6 +1,5 @@
 """Tests that `kubectl gpumem why` names every reason why a pod does not run."""
 
-import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -585,144 +584,65 @@ def test_a_workload_in_no_queue_has_none_before_it() -> None:
     assert (first.total, first.first) == (0, ())
 
 
-ALLOWED = (
+BY_A_PLUGIN = (
     "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 {}. preemption: 0/2 nodes are"
 )
-# What the scheduler's plugins say of a node on which nothing of ours stands in the way.
-PLUGINS = {
-    "Insufficient cpu": "resources",
-    "Too many pods": "refused",
-    "node(s) didn't have free ports for the requested pod ports": "refused",
-    "node(s) had volume node affinity conflict": "refused",
-    "node(s) exceed max volume count": "refused",
-    "node(s) didn't match pod anti-affinity rules": "refused",
-    "node(s) didn't match pod topology spread constraints": "refused",
-    "node(s) a reason of a later Kubernetes": "refused",
-}
-OF_THE_POD = {
-    'persistentvolumeclaim "data" not found': "missing",
-    "pod has unbound immediate PersistentVolumeClaims": "refused",
-}
-FAILED_CREATE = {
-    "exceeded quota: q, requested: limits.cpu=4, used: limits.cpu=4, limited: limits.cpu=4": "namespace-quota",
-    f"exceeded quota: q, requested: requests.{NAMES.gpumem}=3k, used: 3k, limited: 3k": "quota",
-    'error looking up service account immich/ml: serviceaccount "ml" not found': "missing",
-    "no PriorityClass with name high was found": "class",
-}
-BROKEN_STARTS = {
-    ("ImagePullBackOff", "Back-off"): "image",
-    ("CreateContainerConfigError", 'secret "db" not found'): "config",
-    (
-        "CreateContainerError",
-        "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-a",
-    ): "device-error",
-    ("RunContainerError", "nvidia-container-cli: device error: GPU-a: unknown device"): "device-error",
-    ("CrashLoopBackOff", "back-off"): "crash",
-}
 
 
-def waiting(message: str, **spec: Any) -> dict[str, Any]:
-    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    return pod("ml", 3000, status={"conditions": [condition]}, **spec)
+@pytest.mark.parametrize(
+    ("plugin", "reason"),
+    [
+        ("Insufficient cpu", "resources"),
+        ("Too many pods", "refused"),
+        ("node(s) had volume node affinity conflict", "refused"),
+        ("node(s) exceed max volume count", "refused"),
+        ("node(s) didn't match pod topology spread constraints", "refused"),
+        ("node(s) a reason of a later Kubernetes", "refused"),
+        (f"Insufficient {NAMES.gpumem}", "untried"),
+        ("node(s) had untolerated taint {a: }", "untried"),
+    ],
+)
+def test_what_a_plugin_says_counts_where_nothing_of_ours_stands_in_the_way(plugin: str, reason: str) -> None:
+    assert one(with_pods(pod("ml", 3000, status=scheduled(BY_A_PLUGIN.format(plugin))))).reason == reason
 
 
-def a_plugin_refuses(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    plugin = drawn.choice(sorted(PLUGINS))
-    return with_pods(waiting(ALLOWED.format(plugin))), "ml", PLUGINS[plugin]
-
-
-def the_pod_itself_cannot_be_placed(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    message = drawn.choice(sorted(OF_THE_POD))
-    return (
-        with_pods(waiting(f"0/2 nodes are available: {message}. preemption: 0/2 nodes are")),
-        "ml",
-        OF_THE_POD[message],
-    )
-
-
-def an_affinity_rules_all_nodes_out(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    operator, key, values = drawn.choice(
-        [
-            ("In", "gpu", ["a100"]),
-            ("NotIn", "gpu", ["t4"]),
-            ("Exists", "zone", []),
-            ("DoesNotExist", "gpu", []),
-            ("Gt", "gpu", ["1"]),
-        ]
-    )
+@pytest.mark.parametrize(
+    ("operator", "key", "values"),
+    [
+        ("In", "gpu", ["a100"]),
+        ("NotIn", "gpu", ["t4"]),
+        ("Exists", "zone", []),
+        ("DoesNotExist", "gpu", []),
+        ("Gt", "gpu", ["1"]),
+    ],
+)
+def test_an_affinity_that_no_node_has_is_named(operator: str, key: str, values: list[str]) -> None:
     term = {"matchExpressions": [{"key": key, "operator": operator, "values": values}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
     message = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
-    return with_pods(waiting(message, affinity=affinity)), "ml", "selector"
+    assert one(with_pods(pod("ml", 3000, status=scheduled(message), affinity=affinity))).reason == "selector"
 
 
-def the_node_is_closed(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    fields, reason = drawn.choice(
-        [
-            ({"spec": {"unschedulable": True}}, "cordoned"),
-            ({"spec": {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}}, "taint"),
-            ({"ready": "Unknown"}, "not-ready"),
-            ({"mib": 0}, "capacity"),
-            ({"mib": 2000}, "too-large"),
-        ]
-    )
-    return with_pods(waiting(ALLOWED.format("said before")), nodes=[node("k8s-node1", **fields)]), "ml", reason
+@pytest.mark.parametrize(("created", "reason"), [("11:59:40", "untried"), ("11:40:00", "scheduler")])
+def test_a_pod_that_no_scheduler_has_tried_for_a_while_has_none(created: str, reason: str) -> None:
+    made = pod("ml", 3000, schedulerName="other")
+    made["metadata"]["creationTimestamp"] = f"2026-11-22T{created}Z"
+    assert one(with_pods(made)).reason == reason
 
 
-def room_came_after_the_last_try(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    known = [f"Insufficient {NAMES.gpumem}", "node(s) were unschedulable", "node(s) had untolerated taint {a: }"]
-    return with_pods(waiting(ALLOWED.format(drawn.choice(known)))), "ml", "untried"
-
-
-def no_scheduler_has_tried(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    made = pod("ml", 3000, schedulerName=drawn.choice(["default-scheduler", "gpu-tenancy", "other"]))
-    young = drawn.random() < 0.5
-    made["metadata"]["creationTimestamp"] = "2026-11-22T11:59:40Z" if young else "2026-11-22T11:40:00Z"
-    return with_pods(made), "ml", "untried" if young else "scheduler"
-
-
-def a_container_does_not_start(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    state = drawn.choice(sorted(BROKEN_STARTS))
-    return on_node(waits_for(*state)), "ml", BROKEN_STARTS[state]
-
-
-def no_pod_can_be_created(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    message = drawn.choice(sorted(FAILED_CREATE))
-    return cannot_create(f'pods "ml-1" is forbidden: {message}'), "deployment/ml", FAILED_CREATE[message]
-
-
-def the_kubelet_rejected_it(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    reason = drawn.choice(["UnexpectedAdmissionError", f"OutOf{NAMES.gpumem}", "NodeAffinity"])
-    return (
-        on_node({"phase": "Failed", "reason": reason, "message": "Pod was rejected: it does not fit"}),
-        "ml",
-        "rejected",
-    )
-
-
-def another_pod_has_the_event(drawn: random.Random) -> tuple[FakeApi, str, str]:
-    uid = drawn.choice(["uid-of-its-predecessor", "uid-immich-sibling"])
-    lost = event("Pod/ml", names.EVENT_DEVICE_LOST, "the device is gone", uid=uid)
-    return say(on_node({"phase": "Running"}), lost), "ml", "runs"
-
-
-POD_STATES = (
-    a_plugin_refuses,
-    the_pod_itself_cannot_be_placed,
-    an_affinity_rules_all_nodes_out,
-    the_node_is_closed,
-    room_came_after_the_last_try,
-    no_scheduler_has_tried,
-    a_container_does_not_start,
-    no_pod_can_be_created,
-    the_kubelet_rejected_it,
-    another_pod_has_the_event,
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ('error looking up service account immich/ml: serviceaccount "ml" not found', "missing"),
+        ("no PriorityClass with name high was found", "class"),
+    ],
 )
+def test_what_a_pod_needs_before_it_can_be_created_is_named(message: str, reason: str) -> None:
+    assert one(cannot_create(f'pods "ml-1" is forbidden: {message}'), "deployment/ml").reason == reason
 
 
-@pytest.mark.parametrize("seed", range(100))
-def test_why_names_the_one_thing_that_is_out_of_order(seed: int) -> None:
-    drawn = random.Random(seed)  # noqa: S311 (a state to repeat, and no secret)
-    found, target, reason = POD_STATES[seed % len(POD_STATES)](drawn)
-    (answer,) = ask(found, target).answers
-    assert answer.reason == reason, answer
+def test_a_device_that_the_runtime_does_not_find_by_cdi_is_a_device_error() -> None:
+    told = waits_for(
+        "CreateContainerError", "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-a"
+    )
+    assert one(on_node(told)).reason == "device-error"
