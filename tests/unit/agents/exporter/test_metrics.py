@@ -41,17 +41,6 @@ def reading(now: FakeTime, *readings: NodeUse | str) -> DeviceReader:
     return DeviceReader(read=read, registry=registry, clock=clock, interval_seconds=5)
 
 
-def test_a_fresh_reading_is_served_with_its_age() -> None:
-    now = FakeTime()
-    shown = reading(now, NodeUse((IDLE,)))
-    assert shown.metrics() == (503, "no reading yet\n")
-    shown.sample()
-    now.seconds = 2.5
-    status, body = shown.metrics()
-    assert (status, parse(body).devices) == (http.client.OK, (CARD,))
-    assert "gpu_memory_sample_age_seconds 2.5\n" in body
-
-
 def test_a_failed_reading_is_no_success_and_the_former_one_is_not_served() -> None:
     shown = reading(FakeTime(), NodeUse((IDLE,)), "GPU is lost", NodeUse((IDLE,)))
     shown.sample()
@@ -108,16 +97,6 @@ REGISTRY = Registry(NodePods((CHAT, IDLE_POD, UNDECLARED)), LEDGER, node=HERE)
 def mib_of(name: str, *uses: DeviceUse, registry: Registry = REGISTRY) -> dict[tuple[str, ...], float]:
     found = exposition.parse(device_reader(*uses, registry=registry).metrics()[1])
     return {tuple(sample.labels.values()): sample.value / MIB for sample in found if sample.name == name}
-
-
-def test_a_containers_use_has_the_names_of_its_pod_and_the_device() -> None:
-    use = DeviceUse(device=CARD, used_bytes={MODEL: 4000 * MIB, PROXY: 200 * MIB, NEW: 100 * MIB})
-    assert mib_of("gpu_pod_memory_used_bytes", use) == {
-        ("chat", "chat-0", "uid-chat", "model", "0", CARD.uuid): 4000,
-        ("chat", "chat-0", "uid-chat", "proxy", "0", CARD.uuid): 200,
-        ("", "", "uid-new", "", "0", CARD.uuid): 100,
-    }
-    assert mib_of("gpu_memory_unattributed_bytes", use) == {("0", CARD.uuid): 11 * 1024 - 4300}
 
 
 def test_a_pods_declaration_is_next_to_its_use_beyond_it_on_all_devices() -> None:

@@ -12,7 +12,6 @@ import pytest
 from agents.gate import main as gate
 from agents.gate.config import GateConfig
 from agents.gate.probes import HttpJson, Window
-from agents.gate.types import Cause
 from agents.kube.journal import JournalError
 from agents.runtime.clock import Clock
 from tenancy import names
@@ -105,32 +104,6 @@ def journaled(served: Served) -> dict[str, Any]:
     return content
 
 
-def test_who_was_closed_by_somebody_stays_closed_and_is_reported(roomy: Served) -> None:
-    assert run(roomy) == 0
-    scale_by(roomy.cluster, "kubectl", 0)
-    assert run(roomy) == 0
-    assert replicas(roomy) == 0
-    assert events(roomy)[1:] == [
-        (
-            names.EVENT_GATE_LEFT_ALONE,
-            "the gate leaves it alone: kubectl scaled it to 0 after the gate left it at 1",
-        )
-    ]
-
-
-def test_an_autoscalers_deployment_is_left_alone(roomy: Served) -> None:
-    path = "/apis/autoscaling/v2/namespaces/voice/horizontalpodautoscalers"
-    target = {"kind": "Deployment", "name": "tts"}
-    scaler = {"metadata": {"name": "by-cpu"}, "spec": {"scaleTargetRef": target}}
-    roomy.cluster.objects[path] = {"metadata": {}, "items": [scaler]}
-    assert run(roomy, ALWAYS, YTDLP) == 0
-    assert (replicas(roomy), replicas(roomy, YTDLP)) == (0, 1)
-    assert (
-        names.EVENT_GATE_LEFT_ALONE,
-        "the gate leaves it alone: HorizontalPodAutoscaler by-cpu scales it",
-    ) in events(roomy)
-
-
 def test_a_change_between_reading_and_writing_is_a_conflict_and_nobody_is_overwritten(roomy: Served) -> None:
     def change_when_it_acts() -> None:
         if len(writes(roomy)) == 3:
@@ -187,19 +160,6 @@ def test_a_sample_that_is_old_when_it_is_acted_on_is_not_acted_on(roomy: Served)
     assert run(roomy) == 0
     assert "skipped: the API took so long that the sample is stale" in messages(roomy)
     assert replicas(roomy) == 0
-
-
-@pytest.mark.parametrize(("found", "free_mib", "cause"), [(0, 9000, Cause.ROOM), (1, 100, Cause.PRESSURE)])
-def test_an_exporter_that_answers_the_same_for_ever_lets_nobody_in_and_puts_nobody_out(
-    served: Served, found: int, free_mib: int, cause: Cause
-) -> None:
-    add_journal(served.cluster)
-    add_deployment(served.cluster, TTS, replicas=found)
-    served.cluster.watches_last = True
-    with measured(served, card(free_mib), frozen=True):
-        assert run(served) == 0
-    assert replicas(served) == found
-    assert [(line["cause"], line["samples"]) for line in served.lines()[1:]] == [(cause, 1)] * 4
 
 
 @pytest.mark.parametrize("jump_seconds", [-3600, 3600])
@@ -284,19 +244,6 @@ def test_for_a_waiting_seat_a_gate_closes_at_the_first_sample_and_no_probe_delay
         names.EVENT_GATE_CLOSED,
         "a seat needs its memory: k8s-node1, gpu 0: 4096 MiB are free, the floor is 1536; chat/chat waits for 5000 MiB",
     )
-
-
-def test_a_pod_whose_request_cannot_be_read_ends_nothing(roomy: Served) -> None:
-    for node in ("", "k8s-node1"):
-        roomy.cluster.add_pod(f"odd-{node or 0}", node, "much", phase="Pending")
-        roomy.cluster.pods[-1]["spec"]["schedulerName"] = names.SCHEDULER_NAME
-    assert run(roomy) == 0
-    assert replicas(roomy) == 1
-    about = [message.partition(":")[0] for message in messages(roomy) if "odd-" in message]
-    assert about == [
-        "the budget of pod immich/odd-k8s-node1 cannot be judged",
-        "the waiting pod immich/odd-0 cannot be judged",
-    ]
 
 
 def test_a_journal_that_cannot_be_read_ends_the_run(roomy: Served) -> None:

@@ -33,24 +33,6 @@ def gpumem(amount: str, **fields: Any) -> dict[str, Any]:
     return {"name": "c", "resources": {"limits": {NAMES.gpumem: amount}}, **fields}
 
 
-SIDECAR = gpumem("1k", restartPolicy="Always")
-
-
-@pytest.mark.parametrize(
-    ("spec", "mib"),
-    [
-        ({"containers": [gpumem("3k"), gpumem("1k")]}, 4000),
-        ({"containers": [gpumem("3k")], "initContainers": [gpumem("8k")]}, 8000),
-        ({"containers": [gpumem("3k")], "initContainers": [SIDECAR]}, 4000),
-        ({"containers": [gpumem("3k")], "initContainers": [SIDECAR, gpumem("8k")]}, 9000),
-        ({"containers": [{"name": "c"}]}, 0),
-        ({"containers": [gpumem("3k")], "initContainers": None}, 3000),
-    ],
-)
-def test_a_request_counts_init_containers_and_sidecars_as_the_scheduler_does(spec: dict[str, Any], mib: int) -> None:
-    assert pod(**spec).request(NAMES.gpumem) == mib
-
-
 @pytest.mark.parametrize(
     "containers", [[gpumem("much")], {"c": gpumem("1")}, [{"resources": []}]], ids=["quantity", "no list", "no map"]
 )

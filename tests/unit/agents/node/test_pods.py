@@ -28,19 +28,6 @@ def test_a_pod_that_is_not_listed_keeps_its_uid() -> None:
     assert found.owner(Container("uid-new", "fff")) == Owner(pod_uid="uid-new")
 
 
-def test_a_static_pod_is_found_by_the_hash_in_its_control_group_and_shown_by_the_uid_of_its_mirror() -> None:
-    static = {
-        **CHAT,
-        "metadata": {
-            "namespace": "kube-system",
-            "name": "proxy-node",
-            "uid": "uid-mirror",
-            **mirror("8a9a", "k8s-node1"),
-        },
-    }
-    assert read(static).owner(Container("8a9a", "aaa")).pod_uid == "uid-mirror"
-
-
 def test_nobody_takes_anothers_control_group_for_its_own() -> None:
     thief = {
         **CHAT,

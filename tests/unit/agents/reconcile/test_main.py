@@ -56,21 +56,6 @@ def test_a_ledger_that_nothing_would_retire_is_not_advertised(served: Served, fr
     assert (fresh.shown(), patches(fresh)) == (NOTHING, [])
 
 
-def test_a_pod_bound_while_the_capacity_is_lowered_raises_it_again(served: Served) -> None:
-    served.cluster.add_ledger(T4)
-    served.cluster.add_node(gpumem="16k", gpu_count="16k")
-    served.cluster.add_pod("first", "k8s-node1", "13k")
-    late = iter([True])
-
-    def scheduler_binds() -> None:
-        if next(late, False):
-            served.cluster.add_pod("late", "k8s-node1", "2k")
-
-    served.cluster.before_patch = scheduler_binds
-    assert reconciler(served).run() == 0
-    assert served.cluster.shown()[0] == "15k"
-
-
 def test_a_write_that_does_not_last_is_reported(served: Served, fresh: FakeCluster) -> None:
     fresh.ignores_patches = True
     assert reconciler(served, run_seconds=50).run() == 0
@@ -180,21 +165,6 @@ def test_finalizers_of_others_stay_and_ours_while_a_node_keeps_its_capacity(
     change(retired)
     assert reconciler(served, run_seconds=50).run() == 0
     assert retired.objects[retired.ledger_path]["metadata"]["finalizers"] == [left]
-
-
-def test_the_ledger_stays_while_one_node_refuses_to_lose_its_capacity(served: Served, retired: FakeCluster) -> None:
-    """Without the ledger, no agent would remove the node's capacity."""
-    retired.add_node("other", labels={}, gpumem="7k", gpu_count="7k")
-    refusal = Fault("PATCH", "/api/v1/nodes/other/", 422, "Invalid", "denied by a policy", times=999)
-    retired.faults = [refusal]
-    assert reconciler(served, run_seconds=50).run() == 0
-    assert (retired.shown(), retired.shown("other")[0]) == (NOTHING, "7k")
-    assert retired.objects[retired.ledger_path]["metadata"]["finalizers"] == [NAMES.capacity_finalizer]
-    assert patches(retired)[-1] != retired.ledger_path
-    retired.faults = []
-    assert reconciler(served, run_seconds=50).run() == 0
-    assert retired.shown("other") == NOTHING
-    assert retired.ledger_path not in retired.objects
 
 
 def test_a_broken_ledger_cannot_hold_up_its_own_deletion(served: Served, retired: FakeCluster) -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from agents.exporter import main as exporter
 from agents.gate import main as gate
-from agents.gate.probes import HttpJson, PrometheusQuery, Window
 from agents.reconcile import main as reconcile
 from agents.runtime.settings import SettingsError, read
 from agents.watchdog import main as watchdog
@@ -42,25 +41,6 @@ def test_every_wrong_value_is_named_at_once_with_what_to_change() -> None:
     assert problems(exporter.Settings, {**EXPORTER, "PUBLISH_DEVICES": "False"}) == [
         "PUBLISH_DEVICES: must be true or false (got 'False')"
     ]
-
-
-@pytest.mark.parametrize(
-    ("demand", "expected"),
-    [
-        (TTS["demand"], Window(between="02:00-06:00", time_zone="Europe/London")),
-        (
-            {"kind": "http_json", "url": "http://q.ytdlp.svc/status", "field": "pending"},
-            HttpJson(url="http://q.ytdlp.svc/status", field="pending"),
-        ),
-        (
-            {"kind": "prometheus", "address": "http://prometheus:9090", "query": "up"},
-            PrometheusQuery(address="http://prometheus:9090", query="up"),
-        ),
-    ],
-)
-def test_a_gate_has_one_of_three_demand_signals(demand: object, expected: object) -> None:
-    (found,) = read(gate.Settings, gates({**TTS, "demand": demand})).gates
-    assert (found.name, found.need_mib, found.demand) == ("tts", 2048, expected)
 
 
 @pytest.mark.parametrize(

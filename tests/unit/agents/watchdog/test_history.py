@@ -6,7 +6,7 @@ import pytest
 
 from agents.kube.journal import Journal
 from agents.watchdog.history import RecycleJournal
-from agents.watchdog.types import Recycled, RefusedRecycle
+from agents.watchdog.types import Recycled
 from tenancy import names
 from tests.support.card import BEGIN, JOURNAL
 from tests.support.fake_cluster import SYSTEM, Served
@@ -42,19 +42,3 @@ def test_the_journal_keeps_the_newest_recycles_and_stays_below_the_limit_of_a_co
     assert set(recycles.recycled) >= {act(3, number) for number in range(250)}
     assert act(0, 0) not in recycles.recycled
     assert recycles.recycled == tuple(sorted(recycles.recycled, key=lambda each: each.at))
-
-
-def test_the_journal_keeps_the_newest_refusals_and_stays_below_the_limit_of_a_config_map(
-    served: Served, recycles: RecycleJournal
-) -> None:
-    recycles.read()
-    recycles.reserve([act(0, number) for number in range(250)], BEGIN)
-    refusals = [
-        RefusedRecycle(at=BEGIN, workload=f"{number}{LONGEST[:-4]}", why="\u2028" * 2000) for number in range(3000)
-    ]
-    recycles.settle([], refusals)
-    assert size(served) < CONFIG_MAP_BYTES
-    assert recycles.refused[-1].workload == refusals[-1].workload
-    assert refusals[0].workload not in [each.workload for each in recycles.refused]
-    recycles.read()
-    assert len(recycles.recycled) == 250, "a refusal displaces no recycle"

@@ -10,7 +10,7 @@ from agents.kube.pods import Controller
 from agents.runtime.items import ItemProblems
 from agents.watchdog.pods import GpuPod, read_pods
 from tenancy.ledger import Ledger
-from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION, LEADER_WORKER_SET_LABEL
+from tenancy.names import KUEUE_POD_SET_LABEL, KUEUE_WORKLOAD_ANNOTATION
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
 from tests.support.mirrors import owner
 
@@ -116,25 +116,6 @@ def test_a_workload_is_known_by_a_valid_name_alone(served: Served, named: str, q
     labels, annotations = {KUEUE_POD_SET_LABEL: "main"}, {KUEUE_WORKLOAD_ANNOTATION: named}
     found = read(served, QUEUED, labels=labels, annotations=annotations)
     assert (found.queued_as, found.workload) == (queued_as, f"llama-swap/{workload}")
-
-
-@pytest.mark.parametrize(
-    ("kind", "labels", "queued_as"),
-    [
-        ("ReplicaSet", {}, None),
-        ("StatefulSet", {}, None),
-        ("StatefulSet", {LEADER_WORKER_SET_LABEL: "work"}, "job-a"),
-        ("RayCluster", {}, "job-a"),
-    ],
-)
-def test_a_queued_deployments_or_stateful_sets_pod_is_recycled_alone(
-    served: Served, kind: str, labels: dict[str, str], queued_as: str | None
-) -> None:
-    """Before the fix, a new pod had no cool-down."""
-    labels, annotations = {KUEUE_POD_SET_LABEL: "main", **labels}, {KUEUE_WORKLOAD_ANNOTATION: "job-a"}
-    found = read(served, QUEUED, labels=labels, annotations=annotations, ownerReferences=owner(kind, "work"))
-    assert found.queued_as == queued_as
-    assert found.workload == ("llama-swap/Workload/job-a" if queued_as else f"llama-swap/{kind}/work")
 
 
 def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served) -> None:

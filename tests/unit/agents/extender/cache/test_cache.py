@@ -1,6 +1,5 @@
 """Tests the extender's cache with filters, binds, watch events, lists, readings and preemptions."""
 
-import threading
 from dataclasses import replace
 
 import pytest
@@ -117,26 +116,6 @@ def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> 
 
 
 # Bind.
-
-
-def test_of_many_binds_at_once_as_many_succeed_as_there_is_room() -> None:
-    cache = cache_of(inventory("N", 10_000, 10_000))
-    start = threading.Barrier(50)
-    outcomes: list[PodInfo | None] = []
-
-    def bind(uid: str) -> None:
-        start.wait()
-        cache.fit(uid, MemoryRequest(1000), ["N"], 0.0)
-        outcomes.append(cache.assume(uid, MemoryRequest(1000), "N", 0.0).pod)
-
-    threads = [threading.Thread(target=bind, args=(f"pod-{number}",)) for number in range(50)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    chosen = [outcome for outcome in outcomes if outcome is not None]
-    assert sorted(outcome.indices or () for outcome in chosen) == [(0,)] * 10 + [(1,)] * 10
-    assert free(cache) == [0, 0]
 
 
 # Watch events.

@@ -1,6 +1,5 @@
 """Tests that the extender lists the cluster and then watches it. Without a ledger, it places no pods."""
 
-import gc
 import json
 import threading
 import time
@@ -12,7 +11,6 @@ import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
-from agents.kube.client import PAGE, Api, Object
 from agents.kube.pods import PODS
 from agents.kube.slices import SLICES
 from agents.runtime.clock import Clock
@@ -143,32 +141,6 @@ def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> Non
     eventually(lambda: followed.informers.listed_at != first)
     followed.cluster.add_pod("later", "k8s-node1", "4000")
     eventually(lambda: followed.room_mib == 10000)
-
-
-def test_of_a_list_of_pods_no_more_than_a_page_of_whole_ones_is_in_memory(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before the fix, a list of 10,000 pods needed 490 MiB, and the extender was killed at its limit of 256 MiB."""
-    followed, mark = Followed(served), "a pod of this test"
-    for number in range(3 * PAGE):
-        followed.cluster.add_pod(f"pod-{number}", "k8s-node1", "1")
-        followed.cluster.pods[-1]["metadata"][mark] = []
-    whole: list[int] = []
-    pages = Api.pages
-
-    def counted(api: Api, path: str, **parameters: str) -> Iterator[Object]:
-        for page in pages(api, path, **parameters):
-            found = (each for each in gc.get_objects() if type(each) is dict)
-            whole.append(sum(mark in each for each in found) if path == PODS else 0)
-            yield page
-            del page
-
-    monkeypatch.setattr(Api, "pages", counted)
-    followed.informers.ledger = Ledger(domain=DOMAIN, pools=(T4,))
-    followed.informers.list_all()
-    of_the_cluster = 3 * PAGE
-    assert len([count for count in whole if count]) == 3
-    assert max(whole) <= of_the_cluster + PAGE
 
 
 def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Followed) -> None:
