@@ -7,7 +7,6 @@ from components.host_memory import (
     HostMemoryPoolSpec,
     host_memory_pools,
     pod_fragments,
-    tenants_by_priority,
 )
 from tenancy.host_memory.pool import HostMemoryPools
 from tests.support.given import SYSTEM, declared
@@ -58,14 +57,6 @@ def test_the_pods_of_a_pool_tolerate_its_taints() -> None:
     assert HostMemoryPools.from_data(host_memory_pools({"node-4": tainted}).to_data()) == host_memory_pools(
         {"node-4": tainted}
     )
-
-
-def test_the_classes_belong_to_the_tenants_that_the_pools_name() -> None:
-    assert tenants_by_priority({"node-4": POOL, "node-5": POOL}) == {
-        "critical": {"ml", "data"},
-        "disposable": {"agents"},
-    }
-    assert tenants_by_priority({}) == {}
 
 
 WRONG = {

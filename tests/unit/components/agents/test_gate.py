@@ -15,7 +15,7 @@ from components.agents.gate import (
 from components.monitoring.rules.agents import UNSEEN_SECONDS
 from tenancy.seconds import SILENT_SECONDS
 from tests.support.engine import Graph
-from tests.support.given import CLUSTER, CODE, NODES, declared, environment, rights
+from tests.support.given import CLUSTER, CODE, NODES, declared, environment
 
 ON_DEMAND = {
     "tts": OnDemandSpec(tenant="voice", pool="t4", need_mib=2048, window=WindowDemand(between="02:00-06:00")),
@@ -44,19 +44,6 @@ def graph() -> Graph:
 def of(spec: GateSpec) -> Graph:
     args = GateArgs(spec=spec, cluster=CLUSTER, code=CODE, on_demand=ON_DEMAND)
     return declared(Gate, "gate", args)
-
-
-SCALES = {
-    ("voice", "apps/deployments/scale", "patch", ("books-worker", "tts", "always")),
-    ("media", "apps/deployments/scale", "patch", ("video",)),
-}
-
-
-def test_it_may_scale_its_own_deployments_only_when_armed(graph: Graph) -> None:
-    armed = of(GateSpec(armed=True))
-    assert rights(armed) - rights(graph) == SCALES
-    dry = [environment(dict(each.one("CronJob").inputs))["DRY_RUN"] for each in (graph, armed)]
-    assert dry == ["true", "false"]
 
 
 def test_the_gates_are_served_by_name_those_without_a_demand_signal_last(graph: Graph) -> None:

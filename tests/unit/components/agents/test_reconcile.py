@@ -87,17 +87,6 @@ def test_the_job_runs_again_when_the_ledger_the_code_or_the_image_changes_and_on
     assert all(len(name) <= 63 and name.startswith("gpumem-reconcile-") for name in jobs)
 
 
-def test_another_domain_replaces_the_ledger_so_that_the_old_keys_are_retired(graph: Graph) -> None:
-    """An update in place would remove the finalizer and leave the old keys on the nodes."""
-    moved = declared(Capacity, "capacity", args(ledger=replace(LEDGER, domain="example.org")))
-    before, after = (g.one("ConfigMap", "capacity-ledger") for g in (graph, moved))
-    assert before.inputs["metadata"]["finalizers"] == ["example.com/advertised-capacity"]
-    assert after.inputs["metadata"]["finalizers"] == ["example.org/advertised-capacity"]
-    assert before.inputs["metadata"]["name"] == after.inputs["metadata"]["name"]
-    assert list(after.request.replaceOnChanges) == ["metadata.finalizers"]
-    assert after.request.deleteBeforeReplace
-
-
 def test_reconcile_left_out_replaces_the_ledger_too() -> None:
     ledger = declared(Capacity, "capacity", args(reconcile=False)).one("ConfigMap")
     assert list(ledger.request.replaceOnChanges) == ["metadata.finalizers"]

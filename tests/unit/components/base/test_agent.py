@@ -90,16 +90,6 @@ def test_an_agent_without_rights_gets_no_token() -> None:
     assert pod_template(replace(agent, rules=()))["spec"]["automountServiceAccountToken"] is False
 
 
-def test_with_an_image_that_has_the_code_a_pod_mounts_no_code_and_starts_only_its_own() -> None:
-    cluster = CLUSTER.model_copy(update={"agent_image_has_code": True})
-    args = WatchdogArgs(spec=WatchdogSpec(), cluster=cluster, code=CODE, budgeted=[])
-    spec = pod_template(watchdog_agent(args))["spec"]
-    (main,) = spec["containers"]
-    assert main["command"][-2:] == [f"/opt/gpu-tenancy/{CODE.config_map}.pyz", "watchdog"]
-    assert "volumes" not in spec
-    assert "volumeMounts" not in main
-
-
 def test_every_agent_reads_the_environment_that_its_manifest_gives_it(workloads: list[dict[str, Any]]) -> None:
     for workload in workloads:
         given = {each["name"]: each for each in container(workload)["env"]}
