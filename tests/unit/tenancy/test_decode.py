@@ -43,19 +43,6 @@ def refusal(data: object) -> list[str]:
     return refused.value.problems
 
 
-def test_data_of_the_declared_shape_is_read() -> None:
-    data = {
-        "name": "oak",
-        "leaf": {"count": 1, "ratio": 0.25},
-        "more": [{"count": 2}],
-        "labels": {"a": "b"},
-        "colour": "blue",
-        "flag": True,
-        "maybe": 3,
-    }
-    assert decode(Tree, data) == Tree("oak", Leaf(1, 0.25), (Leaf(2),), {"a": "b"}, Colour.BLUE, True, 3)
-
-
 def test_what_has_a_default_may_be_absent_and_what_may_be_none_may_be_null() -> None:
     assert decode(Tree, {"name": "oak", "leaf": {"count": 1}, "maybe": None}) == Tree("oak", Leaf(1))
 

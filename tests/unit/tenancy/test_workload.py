@@ -54,16 +54,6 @@ def test_a_pod_requests_the_most_that_runs_at_any_moment(
     assert pod_request(spec, GPUMEM) == by_moments(containers, init, overhead)
 
 
-def test_a_limit_stands_in_for_a_missing_request_alone() -> None:
-    assert pod_request({"containers": [container(limit="5k")]}, GPUMEM) == 5000
-    assert pod_request({"containers": [container(0, "5k")]}, GPUMEM) == 0
-    assert pod_request({"containers": [container()]}, GPUMEM) == 0
-
-
-def test_parts_are_summed_before_they_are_rounded_up() -> None:
-    assert pod_request({"containers": [container("500m"), container("500m"), container("1m")]}, GPUMEM) == 2
-
-
 def test_a_pod_level_request_replaces_the_containers_for_what_it_supports() -> None:
     containers = [container("1Gi", resource="memory")]
     assert pod_request({"containers": containers, "resources": {"requests": {"memory": "2Gi"}}}, "memory") == 2 << 30

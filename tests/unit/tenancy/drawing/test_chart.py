@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tenancy.choices import Sharing
 from tenancy.drawing.chart import seating_chart
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Unbudgeted
+from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
 from tests.support.ledgers import ledgers
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -74,30 +74,6 @@ def test_an_overrun_is_said_and_nothing_else_is(ledger: Ledger) -> None:
         )
         assert ("OVER by" in head) is (over > 0)
         assert over <= 0 or f"OVER by {over} {'GPU' if whole else 'MiB'}" in head
-
-
-def test_the_chart_of_one_device() -> None:
-    """Change the expected chart only if the change is meant."""
-    one = replace(
-        ledger(T4, seat("chat", 400), seat("a-rather-long-name", 100)),
-        on_demand=(OnDemand(name="night", tenant="x", pool="t4", need_mib=50),),
-        unbudgeted=(Unbudgeted(name="android", tenant="y", pool="t4", measured_mib=15),),
-        queue_tenants=("team-a",),
-    )
-    assert seating_chart(one, width=80) == (
-        "example.com/gpumem in MiB\n"
-        "\n"
-        "t4: 500 of 900 MiB promised, 400 free (1 device of 1000 MiB, 100 reserved,\n"
-        "floor 200)\n"
-        "┃chat 400                      │a-rathe…│·········· free 400 ··········│▒ 100 ▒┃\n"
-        " a-rather-long-name 100\n"
-        "  on demand: night 50\n"
-        "  reserve 100: driver 50, unbudgeted android 15; 35 left\n"
-        "  every seat full: 435 free, 235 above the floor of 200\n"
-        "\n"
-        "queue tenants: team-a\n"
-        "· free   ▒ reserve\n"
-    )
 
 
 def test_who_finds_no_room_is_named() -> None:

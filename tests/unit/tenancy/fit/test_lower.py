@@ -62,17 +62,6 @@ def test_without_steps_for_all_it_says_how_little_could_do() -> None:
     assert not plan.proven
 
 
-def test_seats_by_the_million_are_counted() -> None:
-    pool = replace(T4, nodes=10**6, floor_mib=0)
-    seats = (Seat(name="many", tenant="t", pool="t4", gpumem_mib=5000, replicas=2 * 10**6),)
-    assert (
-        lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4000, replicas=10**6))
-        == SmallestChange()
-    )
-    plan = lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool, Wanted(mib=4001, replicas=10**6))
-    assert lowered(plan) == {"many": 4999}
-
-
 @pytest.mark.search
 def test_a_seat_of_the_largest_size_is_accepted_and_no_larger_one() -> None:
     dice = search.dice("largest")
@@ -106,14 +95,6 @@ def test_a_floor_above_the_reserve_still_has_a_remedy() -> None:
     seats = tuple(Seat(name=name, tenant="t", pool="t4", gpumem_mib=mib) for name, mib in sizes.items())
     least = {name: least_mib(mib, None) for name, mib in sizes.items()}
     assert lowered(lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool, None, least, work=100_000))
-
-
-@pytest.mark.parametrize("full", [3990, 4000, 20_000])
-def test_the_search_for_an_order_has_no_limit_of_seats(full: int) -> None:
-    pool = replace(T4, nodes=full + 2, floor_mib=0)
-    sizes = [14_000] * full + [5000, 5000, 4000, 8000, 3000, 3000]
-    seats = tuple(Seat(name=f"s{n}", tenant="t", pool="t4", gpumem_mib=mib) for n, mib in enumerate(sizes))
-    assert lower_budgets(replace(LEDGER, pools=(pool,), seats=seats), pool) == SmallestChange()
 
 
 def test_where_the_search_ends_before_it_finds_any_there_is_no_plan() -> None:

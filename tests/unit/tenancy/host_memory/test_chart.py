@@ -9,21 +9,6 @@ def chart(pool: HostMemoryPool) -> str:
     return host_memory_chart(HostMemoryPools(pools=(pool,)))
 
 
-def test_a_pool_is_shown_with_the_numbers_of_its_proof() -> None:
-    assert chart(NODE_4).splitlines() == [
-        "",
-        "memory pool node-4, MiB of a node: 62464, 62364 of them allocatable",
-        "  requested       13312, 49052 left",
-        "  steady state    10240, 52224 to burst into",
-        "  worst burst     25600 (inference), 36864 left with every victim gone",
-        "  all peaks       25600 (inference and clickhouse), 36864 left with every victim gone",
-        "  above request   at their peaks: inference by 12288",
-        "  other pods      may run on these nodes too; node_taints would keep them off",
-        "  the kernel      kills a victim before any workload, even at its limit; the guard holds oom_score_adj at "
-        "inference 474, clickhouse 901",
-    ]
-
-
 def test_what_does_not_hold_is_not_hidden() -> None:
     three = tuple(
         replace(INFERENCE, name=n, steady_mib=1000, peak_mib=25_000, limit_mib=26_000) for n in ("a", "b", "c")
