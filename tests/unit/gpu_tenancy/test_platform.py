@@ -1,6 +1,6 @@
 """Tests the component Platform, with which a user's program declares the whole platform."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,32 +62,6 @@ def test_a_file_holds_the_settings_with_or_without_config(tmp_path: Path, under_
     residents = graph_of(file=str(path)).exports["residents"]
     assert residents
     assert all("resources" in stanza for stanza in residents.values())
-
-
-def test_whole_numbers_of_other_languages_are_whole(prod: Graph) -> None:
-    def as_floats(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: as_floats(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [as_floats(item) for item in value]
-        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-    assert graph_of(settings=as_floats(raw())).exports["ledger"] == prod.exports["ledger"]
-
-
-def test_every_mistake_is_said_at_once_by_its_path(tmp_path: Path) -> None:
-    wrong = raw()
-    wrong["residents"]["immich-ml"]["gpumem_mib"] = 0
-    wrong["residnts"] = {}
-    assert refused(settings=wrong) == [
-        "residents.immich-ml.gpumem_mib: must be at least 1 (got 0)",
-        "residnts: unknown key; did you mean residents?",
-    ]
-    path = tmp_path / "stack.yaml"
-    path.write_text("pools: {t4: {nods: 1}}\n")
-    lines = refused(file=str(path))
-    assert "cluster: is missing; add it" in lines
-    assert any("pools.t4.nods: unknown key; did you mean nodes?" in line for line in lines)
 
 
 def test_a_value_that_only_an_update_knows_is_refused_by_its_path() -> None:

@@ -150,12 +150,6 @@ def test_a_user_of_one_namespace_sees_only_its_pods() -> None:
     assert "what others hold is not known" in text(html)
 
 
-def test_a_page_of_one_namespace_has_only_its_pods() -> None:
-    html = board_page(read(sample(), only="llama-swap"), 5)
-    assert {row["NAMESPACE"] for row in rows(html, "NAMESPACE") if "POD" in row} == {"llama-swap"}
-    assert "caption" not in text(html)
-
-
 def test_a_board_without_names_has_the_sums_and_no_name() -> None:
     found = sample()
     found.lists[PODS].append(pod("caption-2", 2500, "caption", limits={"nvidia.com/gpu": "x"}))
@@ -175,12 +169,6 @@ def test_each_text_is_readable_in_the_page_and_ends_nothing(given_text: str) -> 
     assert {each.tag for each in tree(html).iter()} <= ELEMENTS
     shown = printable(given_text)
     assert unescape(html).count(shown) >= 3
-
-
-def test_a_long_text_is_cut() -> None:
-    found = sample()
-    found.lists[PODS][5]["status"]["conditions"][0]["message"] = "x" * 30_000
-    assert len(board_page(read(found), 5)) < 20_000
 
 
 def test_the_policy_permits_only_the_pages_own_style_and_script() -> None:

@@ -248,19 +248,6 @@ def pair(tmp_path: Path) -> StackFile:
     return StackFile("prod", tmp_path)
 
 
-def test_pods_of_two_devices_are_proposed_as_such(pair: StackFile) -> None:
-    found = pair.with_patch(fit(pair.ledger, None, Wanted(mib=20000, count=2, replicas=2), "spare", None))
-    assert found.fits
-    assert found.patch is not None, found.refusals
-    assert yaml.safe_load(found.patch)["gpu-tenancy:residents"]["new-tenant"] == {
-        "tenant": "new-tenant",
-        "pool": "spare",
-        "gpumem_mib": 20000,
-        "replicas": 2,
-        "devices_per_pod": 2,
-    }
-
-
 def test_three_pods_of_two_devices_do_not_fit_two_nodes_of_three(pair: StackFile) -> None:
     """Before the fix, fit replaced three pods with two devices each by six replicas with one device each."""
     found = pair.with_patch(fit(pair.ledger, None, Wanted(mib=20000, count=2, replicas=3), "spare", None))

@@ -46,20 +46,9 @@ def test_a_seat_is_never_lowered_on_less_than_two_weeks_with_a_day_of_gaps() -> 
     assert (enough.verdict, enough.proposed_mib, enough.risk) == (Verdict.LOWER, 1000, 7 / 13)
 
 
-def test_ten_samples_at_noon_are_ten_hours() -> None:
-    found = of([UseSample((day + 0.5) * DAY_SECONDS, "s", 1500, "a") for day in range(10)])
-    assert (found.verdict, found.days) == (Verdict.SHORT, 10 / 24)
-
-
 def test_a_burst_of_samples_takes_no_day_away() -> None:
     burst = [UseSample(5 * DAY_SECONDS + second, "s", 1000, "a") for second in range(3000)]
     assert of([*hourly(*[1000.0] * 14), *burst]).days == 14
-
-
-def test_mornings_are_no_days() -> None:
-    mornings = [each for each in hourly(*[1000.0] * 60) if each.time % DAY_SECONDS < 9 * HOUR]
-    assert (of(mornings).verdict, of(mornings).risk) == (Verdict.SHORT, None)
-    assert of(mornings).no_risk == "each hour of the day must be measured at least half of the time"
 
 
 def test_a_day_of_the_week_that_was_never_measured_is_a_refusal() -> None:
@@ -129,11 +118,6 @@ def test_growth_by_a_fraction_is_continued_by_the_fraction() -> None:
     found = of(hourly(*[1000 * 1.03**day for day in range(28)]), 4000)
     assert found.growth_mib_per_day == pytest.approx(0.03 * 1000 * 1.03**27)
     assert found.reaches == "1970-02-17"  # 1.03 to the power of 46.9 is 4, and day 27 ends on 29 January.
-
-
-def test_a_date_more_than_a_year_away_is_not_named() -> None:
-    found = of(hourly(*[1000.0 + day for day in range(14)]))
-    assert (found.verdict, found.reaches) == (Verdict.GROWS, None)
 
 
 def test_a_decline_and_a_change_from_day_to_day_are_no_growth() -> None:

@@ -50,11 +50,6 @@ def test_a_queue_may_borrow_idle_quota_of_its_cohort_up_to_its_limit() -> None:
     assert (a.free, a.borrowable, b.free, b.borrowable) == (0, 1, 2, 0)
 
 
-def test_a_queue_without_a_cohort_borrows_and_lends_nothing() -> None:
-    a, b = rows([queue("a", used=2, cohort=""), queue("b", used=0, cohort="")])
-    assert (a.borrowable, b.lent) == (0, 0)
-
-
 def test_a_queue_of_others_and_of_another_pool_is_left_out() -> None:
     assert [each.queue for each in rows([queue("a", used=0), queue("mine", used=1)])] == ["a"]
     assert queue_rows([queue("a", used=0)], LEDGER, "t4") == ((), ())

@@ -70,12 +70,6 @@ def test_a_pod_on_two_devices_has_its_seat_and_its_overshoot_on_each() -> None:
     assert {each.name: each.seat for each in report.waiting} == {"pair-1": "pair", "other": None}
 
 
-def test_what_is_lent_out_is_what_pods_use_that_declare_nothing() -> None:
-    (pool,) = who(read(measured()), Filter(pool="t4")).pools
-    assert (pool.lent_mib, pool.measured_free_mib) == (1500, 3500)
-    assert (pool.advertised_mib, pool.promised_mib, pool.unpromised_mib) == (14000, 9800, 4200)
-
-
 def test_without_an_exporter_a_line_says_what_is_not_known() -> None:
     report = who(read(api([pod("ml", 3000, on="k8s-node1")])))
     assert report.unknown == ("what is in use is not known: no exporter runs in gpu-tenancy-system-nodes",)
@@ -89,15 +83,6 @@ def test_an_exporter_that_does_not_answer_is_named_and_the_ledger_counts() -> No
     found.texts.clear()
     (gap,) = who(read(found)).unknown
     assert gap.startswith("k8s-node1: what is in use: GET ")
-
-
-def test_a_stale_reading_does_not_count() -> None:
-    found = api()
-    text = page("k8s-node1", 100, {}).replace("sample_age_seconds 1", "sample_age_seconds 40")
-    add_exporter(found, "k8s-node1", text)
-    report = who(read(found), Filter(pool="t4"))
-    assert report.pools[0].largest_room_mib == 4200
-    assert "sample_age_seconds is [40.0]" in report.unknown[0]
 
 
 def test_a_tenant_sees_his_own_pods_and_what_is_promised() -> None:
@@ -125,19 +110,6 @@ def test_without_a_ledger_one_sentence_names_the_remedy() -> None:
     found.objects.clear()
     with pytest.raises(LedgerError, match="--system-namespace"):
         read(found)
-
-
-def test_a_node_that_takes_no_pod_reports_why() -> None:
-    report = who(read(api(nodes=[node("k8s-node1")], slices=[])))
-    assert report.nodes[0].unusable
-    assert "its devices are not published" in who_text(report, Paper())
-
-
-def test_a_device_that_is_unhealthy_has_no_room() -> None:
-    found = api(slices=[device_slice("k8s-node1", 15360, taints=["NoSchedule"])])
-    report = who(read(found), Filter(pool="t4"))
-    assert (report.pools[0].free_mib, report.pools[0].room_mib) == (0, 0)
-    assert not report.nodes[0].devices[0].healthy
 
 
 def test_who_waits_is_listed_oldest_first_with_the_seat() -> None:

@@ -134,11 +134,6 @@ def test_whole_devices_move_to_nodes_with_free_devices() -> None:
     assert drained(job, taken, of="k8s-node2").fits is False
 
 
-def test_the_only_node_of_whole_devices_names_the_gpus_that_are_promised() -> None:
-    found = drained(of="k8s-node2", ledger=LEDGER_OF_PROD, nodes=[node("k8s-node2", "whole")])
-    assert found.promises == ("batch: it has no other node, and 1 GPUs promised",)
-
-
 def test_who_may_not_read_all_pods_learns_the_role_to_ask_for() -> None:
     found = api([on("ml", 3000)])
     found.refused.add(PODS)

@@ -1,6 +1,5 @@
 """Tests that init writes one file and never overwrites another file."""
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -32,19 +31,6 @@ def test_the_report_names_the_file_the_pools_and_the_next_step(
     assert "check these first, nothing shows them: pools.t4.reserve_mib" in shown
     assert shown.endswith("next: make preview STACK=mine\n")
     assert (tmp_path / "Pulumi.mine.yaml").read_text().startswith("# yaml-language-server: $schema=")
-
-
-def test_the_report_as_json_has_each_number_with_its_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("--stack mine -o json", tmp_path, monkeypatch) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["kind"], found["file"]) == ("init", "Pulumi.mine.yaml")
-    assert found["proposal"]["pools"][0]["memory_mib"] == {
-        "value": 15360,
-        "source": "labels of GPU feature discovery",
-        "is_assumed": False,
-    }
 
 
 def test_a_file_that_is_there_stays(

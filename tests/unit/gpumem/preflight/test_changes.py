@@ -1,9 +1,6 @@
 """Tests that preflight lists objects of other owners before a rollout."""
 
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from gpumem import checkout, survey
 from gpumem.init.propose import find_gpus, propose
@@ -13,7 +10,6 @@ from tests.support.given_clusters import Cluster, Object, record_0000
 from tests.support.paths import ROOT
 
 LEVEL = "pod-security.kubernetes.io/enforce"
-Change = Callable[[Cluster], object]
 
 
 def report(folder: Path, cluster: Cluster, old: str = "", new: str = "") -> Preflight:
@@ -37,46 +33,12 @@ def test_a_stack_that_init_proposes_takes_nothing_over(tmp_path: Path) -> None:
     assert "PriorityClass gpu-workload" not in found.creates
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "change", "line"),
-    [
-        ("", "", lambda c: c.namespaces.update(frigate={LEVEL: "privileged"}), f"its label {LEVEL} is privileged"),
-        ("create: false", "create: true", None, "PriorityClass gpu-workload: is there already, with the same value"),
-        ("value: 1200000", "value: 7", None, "PriorityClass gpu-workload: is there with value 1200000"),
-        ("", "", lambda c: c.priorities.clear(), "PriorityClass gpu-workload: is not there"),
-        (
-            "",
-            "",
-            lambda c: c.quotas.append(quota("gpumem-seats", "immich")),
-            "ResourceQuota immich/gpumem-seats: is there",
-        ),
-    ],
-)
-def test_an_object_of_somebody_else_is_named_with_the_key_to_write(
-    old: str, new: str, change: Change | None, line: str, tmp_path: Path
-) -> None:
-    cluster = record_0000()
-    if change:
-        change(cluster)
-    found = report(tmp_path, cluster, old, new)
-    assert [each for each in found.takes_over if line in each], found.takes_over
-    assert len(found.takes_over) == 1
-    assert not found.clear
-
-
 def test_objects_of_an_earlier_rollout_are_its_own(tmp_path: Path) -> None:
     cluster = record_0000()
     cluster.namespaces |= {"gpu-tenancy-system": {}, "gpu-tenancy-system-nodes": {}}
     cluster.stacks = {"gpu-tenancy-system": "gpu-tenancy/mine", "gpu-tenancy-system-nodes": "gpu-tenancy/other"}
     (line,) = report(tmp_path, cluster).takes_over
     assert "Namespace gpu-tenancy-system-nodes: is of the stack gpu-tenancy/other" in line
-
-
-def test_a_label_that_an_earlier_rollout_added_may_change(tmp_path: Path) -> None:
-    cluster = record_0000()
-    cluster.namespaces["frigate"] = {LEVEL: "privileged"}
-    cluster.patched = {"frigate": LEVEL}
-    assert report(tmp_path, cluster).takes_over == ()
 
 
 def test_queues_of_prod_that_are_there_are_named() -> None:

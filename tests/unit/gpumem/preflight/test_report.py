@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from gpumem import survey
 from gpumem.paper import Paper
 from gpumem.preflight.declared import Declared, Named
@@ -69,23 +67,6 @@ def test_a_remedy_is_one_that_the_settings_and_the_scheduler_accept() -> None:
     assert remedies["second"] == "add residents.second with pool: other"
     assert remedies["third"] == "add residents.third with pool: t4"
     assert remedies["frigate"] == "add residents.frigate-frigate with pool: t4"
-
-
-@pytest.mark.parametrize(
-    ("more", "policy"),
-    [
-        (of_deployment("x", "web", limits={GPU: "1"}), "gpu-tenancy-gpu-budget"),
-        (of_deployment("x", "web", priorityClassName="system-node-critical"), "gpu-tenancy-gpu-budget"),
-        (of_deployment("x", "web", priorityClassName="gpu-workload"), "gpu-tenancy-gpu-budget"),
-        (of_deployment("x", "immich", hostNetwork=True), "gpu-tenancy-pod-security"),
-        (of_deployment("x", "immich", limits={GPU: "1", GPUMEM: "2k"}), "gpu-tenancy-seat-sizes"),
-        ([device_plugin("gpu-operator")], "gpu-tenancy-gpu-budget"),
-    ],
-)
-def test_each_other_reason_is_the_policys_own(more: list[dict[str, Any]], policy: str) -> None:
-    cluster = budgeted()
-    cluster.pods += more
-    assert policy in {row.policy for row in found(cluster).denies}
 
 
 def test_pods_of_an_exempt_namespace_are_not_judged() -> None:
