@@ -191,15 +191,6 @@ CASES = (
         plan((600.0, "label", {"node": "k8s-node1", "key": "present", "seconds": 60.0}), minutes=20),
     ),
     Case(
-        "a label that flaps takes the devices",
-        "capacity below what is bound",
-        plan(
-            (600.0, "label", {"node": "k8s-node1", "key": "memory", "seconds": 60.0}),
-            minutes=20,
-            shape=TWO_DEVICES,
-        ),
-    ),
-    Case(
         "a node whose label flaps is protected by nobody, and that is told",
         "a stray node is not told of",
         plan(
@@ -224,17 +215,6 @@ CASES = (
         "admitted job waits",
         plan(
             (600.0, "job", {"name": "first", "mib": 500, "over": 2500, "seconds": 3600.0, "rank": 1000}),
-            (1450.0, "job", {"name": "second", "mib": 500, "over": 0, "seconds": 3600.0, "rank": 1000}),
-            minutes=35,
-            shape=Shape(stack="queue"),
-        ),
-    ),
-    Case(
-        "a pod group beyond its quota has what another that Kueue admitted waits for",
-        "admitted job waits",
-        plan(
-            (600.0, "job", {"name": "first", "mib": 500, "over": 1250, "seconds": 3600.0, "rank": 1000,
-                            "kind": "Pod group"}),
             (1450.0, "job", {"name": "second", "mib": 500, "over": 0, "seconds": 3600.0, "rank": 1000}),
             minutes=35,
             shape=Shape(stack="queue"),
@@ -287,25 +267,6 @@ CASES = (
             ),
             minutes=40,
             shape=Shape(outside_mib=414),
-        ),
-    ),
-    Case(
-        "a recycle that came to nothing uses up the cap of the node",
-        "pressure stays",
-        plan(
-            (11122.1, "slow_end", {"name": "frigate", "grace": 3600, "seconds": 5400.0}),
-            (11126.0, "idle", {"name": "llama-swap", "mib": 900, "seconds": 5400.0}),
-            (11304.7, "burst", {"name": "frigate", "mib": 1500, "seconds": 5400.0, "lies": True}),
-            (11366.7, "burst", {"name": "immich-ml", "mib": 2500, "seconds": 5400.0, "lies": True}),
-            (11823.1, "node_dies", {"node": "k8s-node1", "seconds": 600.0}),
-            (11985.0, "reboots", {"node": "k8s-node1", "forgets": True}),
-            (12361.8, "api", {"kind": "silent", "odds": 0.6, "seconds": 1800.0}),
-            (12700.0, "blocks", {"name": "immich-server", "seconds": 5400.0}),
-            (12783.6, "demand", {"name": "ytdlp", "seconds": 7200.0}),
-            (12902.2, "job", {"name": "job-0", "mib": 500, "over": 0, "seconds": 7200.0, "rank": 1000}),
-            minutes=250,
-            shape=Shape(stack="queue", outside_mib=600),
-            seed=7,
         ),
     ),
     Case(
