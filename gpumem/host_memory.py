@@ -6,7 +6,7 @@ because the future use can have a higher peak.
 
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,54 +17,11 @@ from gpumem.history import Row, column_number, csv_rows
 from gpumem.paper import Paper, text_of_lines
 from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS
-from gpumem.report import row
-from tenancy.host_memory.history import MINUTE, RARELY, HourCount, JointUse, UsageSample, Use, joint_use
+from tenancy.host_memory.history import MINUTE, PoolUse, UsageSample, pool_use
 from tenancy.host_memory.pool import HostMemoryPool, Workload
 from tenancy.units import MIB
 
-# Each proposed number is a multiple of this many MiB (an eighth of a GiB).
-GRID_MIB = 128
 _COLUMNS = ("time", "workload", "mib")
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkloadUse:
-    """The measured use of a workload, beside the `steady_mib` and the `peak_mib` that are declared.
-
-    If a number of the stack file is wrong, its key is in `contradictions` and in `proposed`.
-    """
-
-    workload: str
-    minutes: int
-    usual_mib: float
-    steady_mib: int
-    most_mib: float
-    peak_mib: int
-    above_request: float
-    contradictions: Mapping[str, str]
-    proposed: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolUse:
-    """The measured use of a pool.
-
-    `minutes` is the number of minutes with samples of all workloads, `first` and `last` are the first and the last of
-    them, in minutes since 1970. In the minute `highest`, all workloads together used the most: `highest_mib` of the
-    pods' `pods_mib`. The other fields have the same meaning as in tenancy.host_memory.history.
-    """
-
-    pool: str
-    workloads: tuple[WorkloadUse, ...]
-    minutes: int
-    first: int
-    last: int
-    highest: int
-    highest_mib: float
-    pods_mib: int
-    together: float
-    short: HourCount
-    needs_victims: HourCount
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +48,10 @@ def advised(source: str, stack: AcceptedStack, *, days: int) -> HostMemoryAdvise
     if not pools:
         raise HistoryError(f"{stack.path} has no memory_pools")
     samples = read(source, pools, days=days)
-    found = tuple(_pool_use(pool, samples[pool.name]) for pool in pools)
+    try:
+        found = tuple(pool_use(pool, samples[pool.name]) for pool in pools)
+    except ValueError as error:
+        raise HistoryError(str(error)) from None
     numbers: dict[checkout.KeyPath, int] = {
         ("memory_pools", pool.pool, "workloads", use.workload, key): mib
         for pool in found
@@ -101,47 +61,6 @@ def advised(source: str, stack: AcceptedStack, *, days: int) -> HostMemoryAdvise
     change = checkout.with_numbers(stack, numbers)
     patch = None if change.refusals or not numbers else checkout.patch(stack, change)
     return HostMemoryAdvised(pools=found, refused=change.refusals, patch=patch)
-
-
-def _pool_use(pool: HostMemoryPool, samples: Sequence[UsageSample]) -> PoolUse:
-    try:
-        joint = joint_use(pool, samples)
-    except ValueError as error:
-        raise HistoryError(f"{pool.name}: {error}") from None
-    workloads = tuple(_workload(use, joint, index) for index, use in enumerate(joint.uses))
-    highest, held = joint.highest
-    return row(
-        PoolUse,
-        joint,
-        pool=pool.name,
-        workloads=workloads,
-        minutes=len(joint.minutes),
-        first=min(joint.minutes),
-        last=max(joint.minutes),
-        highest=highest,
-        highest_mib=sum(held),
-        pods_mib=pool.pods_mib,
-    )
-
-
-def _workload(use: Use, joint: JointUse, index: int) -> WorkloadUse:
-    contradictions = use.contradictions
-    held = sorted(held[index] for held in joint.minutes.values())
-    needed = {
-        "steady_mib": use.usual_mib,
-        "request_mib": held[min(math.ceil((1 - RARELY) * len(held)), len(held)) - 1],
-        "peak_mib": use.most_mib,
-    }
-    proposed = {key: math.ceil(needed[key] / GRID_MIB) * GRID_MIB for key in contradictions}
-    declared = use.workload
-    return row(
-        WorkloadUse,
-        use,
-        workload=declared.name,
-        steady_mib=declared.steady_mib,
-        peak_mib=declared.peak_mib,
-        proposed=proposed,
-    )
 
 
 @text_of_lines

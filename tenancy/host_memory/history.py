@@ -3,16 +3,18 @@
 The module also counts how often several workloads are at their peaks at the same time.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
 from tenancy.host_memory.pool import HostMemoryPool, Workload
 
 MINUTE, HOUR = 60, 3600
+# Each proposed number is a multiple of this many MiB (an eighth of a GiB).
+GRID_MIB = 128
 # The largest permitted fraction of time in which a workload uses more than its request.
-RARELY = 0.05
+_RARELY = 0.05
 
 
 @dataclass(frozen=True)
@@ -25,33 +27,22 @@ class UsageSample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Use:
-    """The measured use of one workload in MiB.
+class WorkloadUse:
+    """The measured use of a workload, beside the `steady_mib` and the `peak_mib` that are declared.
 
-    `above_request` is the fraction of minutes in which the use was above the request.
+    `above_request` is the fraction of minutes in which the use was above the request. If a declared number is wrong,
+    `contradictions` has a message for its key, and `proposed` a number in MiB.
     """
 
-    workload: Workload
+    workload: str
     minutes: int
     usual_mib: float
+    steady_mib: int
     most_mib: float
+    peak_mib: int
     above_request: float
-
-    @property
-    def contradictions(self) -> dict[str, str]:
-        """Returns a message for each declared key that the measurements contradict.
-
-        Each message has the measured value and the declared value.
-        """
-        declared, found = self.workload, {}
-        if self.usual_mib > declared.steady_mib:
-            found["steady_mib"] = f"usually holds {self.usual_mib:.0f} MiB, declared {declared.steady_mib}"
-        if self.above_request > RARELY:
-            share = f"{self.above_request:.0%} of the time"
-            found["request_mib"] = f"above its request of {declared.request_mib} MiB {share}"
-        if self.most_mib > declared.peak_mib:
-            found["peak_mib"] = f"held {self.most_mib:.0f} MiB, declared {declared.peak_mib}"
-        return found
+    contradictions: Mapping[str, str]
+    proposed: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,79 +54,104 @@ class HourCount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointUse:
-    """The MiB of all workloads of a memory pool for each minute. The workloads are in the same order as in the memory
-    pool.
+class PoolUse:
+    """The measured use of a pool.
 
-    `together` is the fraction of minutes in which at least two workloads used more than half of their burst. A workload
-    without a declared burst counts in a minute if its use is above its declared peak and above its request. `short` has
-    the hours in which the workloads used more than all pods may, and `needs_victims` those in which they used more than
-    the disposable pods, at their most, leave to them.
+    `minutes` is the number of minutes with samples of all workloads, `first` and `last` are the first and the last of
+    them, in minutes since 1970. In the minute `highest`, all workloads together used the most: `highest_mib` of the
+    pods' `pods_mib`. `together` is the fraction of minutes in which at least two workloads used more than half of their
+    burst. A workload without a declared burst counts in a minute if its use is above its declared peak and above its
+    request. `short` has the hours in which the workloads used more than all pods may, and `needs_victims` those in
+    which they used more than the disposable pods, at their most, leave to them.
     """
 
-    uses: tuple[Use, ...]
-    minutes: Mapping[int, tuple[float, ...]]
+    pool: str
+    workloads: tuple[WorkloadUse, ...]
+    minutes: int
+    first: int
+    last: int
+    highest: int
+    highest_mib: float
+    pods_mib: int
     together: float
     short: HourCount
     needs_victims: HourCount
 
-    @property
-    def highest(self) -> tuple[int, tuple[float, ...]]:
-        """Returns the minute with the largest sum of all workloads, and the MiB of each workload in this minute."""
-        return max(self.minutes.items(), key=lambda minute: sum(minute[1]))
 
+def pool_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> PoolUse:
+    """Joins the samples of all workloads by minute. Uses the largest sample of each minute.
 
-def joint_use(pool: HostMemoryPool, samples: Iterable[UsageSample]) -> JointUse:
-    """Joins the samples of all workloads by minute.
-
-    Only minutes with samples of every workload count. The largest sample of each minute is used. Raises ValueError if
-    no minute has a sample of every workload.
+    Raises ValueError if no minute has a sample of every workload.
     """
-    by_name: dict[str, dict[int, float]] = defaultdict(dict)
+    series: dict[str, dict[int, float]] = {workload.name: {} for workload in pool.workloads}
     for sample in samples:
-        minute = int(sample.time // MINUTE)
-        by_name[sample.workload][minute] = max(sample.mib, by_name[sample.workload].get(minute, 0))
-    series = {workload.name: by_name.get(workload.name, {}) for workload in pool.workloads}
-    missing = sorted(name for name, found in series.items() if not found)
-    shared = sorted(set.intersection(*(set(found) for found in series.values())))
+        if (found := series.get(sample.workload)) is not None:
+            minute = int(sample.time // MINUTE)
+            found[minute] = max(sample.mib, found.get(minute, 0))
+    shared = sorted(set.intersection(*map(set, series.values())))
     if not shared:
-        raise ValueError(f"no minute has a sample of every workload; none at all: {', '.join(missing) or 'of nobody'}")
-    minutes = {minute: tuple(found[minute] for found in series.values()) for minute in shared}
-    held_mib = sum(disposable.pods_most * disposable.resident_most_mib for disposable in pool.disposable)
-    return JointUse(
-        uses=tuple(_use(workload, series[workload.name]) for workload in pool.workloads),
-        minutes=minutes,
-        together=_together(pool, minutes),
-        short=_hours_above(minutes, pool.pods_mib),
-        needs_victims=_hours_above(minutes, pool.pods_mib - held_mib),
+        missing = ", ".join(sorted(name for name, found in series.items() if not found))
+        raise ValueError(
+            f"{pool.name}: no minute has a sample of every workload; none at all: {missing or 'of nobody'}"
+        )
+    sums = {minute: sum(found[minute] for found in series.values()) for minute in shared}
+    highest = max(shared, key=sums.__getitem__)
+    victims_mib = sum(disposable.pods_most * disposable.resident_most_mib for disposable in pool.disposable)
+    return PoolUse(
+        pool=pool.name,
+        workloads=tuple(_use(workload, series[workload.name].values()) for workload in pool.workloads),
+        minutes=len(shared),
+        first=shared[0],
+        last=shared[-1],
+        highest=highest,
+        highest_mib=sums[highest],
+        pods_mib=pool.pods_mib,
+        together=_together(pool, series, shared),
+        short=_hours_above(sums, pool.pods_mib),
+        needs_victims=_hours_above(sums, pool.pods_mib - victims_mib),
     )
 
 
-def _use(workload: Workload, minutes: Mapping[int, float]) -> Use:
-    held = list(minutes.values())
-    return Use(
-        workload=workload,
+def _use(declared: Workload, used: Collection[float]) -> WorkloadUse:
+    held = sorted(used)
+    usual_mib, most_mib = median(held), held[-1]
+    above_request = sum(mib > declared.request_mib for mib in held) / len(held)
+    rarely_above_mib = held[min(math.ceil((1 - _RARELY) * len(held)), len(held)) - 1]
+    found: dict[str, tuple[str, float]] = {}
+    if usual_mib > declared.steady_mib:
+        found["steady_mib"] = f"usually holds {usual_mib:.0f} MiB, declared {declared.steady_mib}", usual_mib
+    if above_request > _RARELY:
+        share = f"{above_request:.0%} of the time"
+        found["request_mib"] = f"above its request of {declared.request_mib} MiB {share}", rarely_above_mib
+    if most_mib > declared.peak_mib:
+        found["peak_mib"] = f"held {most_mib:.0f} MiB, declared {declared.peak_mib}", most_mib
+    return WorkloadUse(
+        workload=declared.name,
         minutes=len(held),
-        usual_mib=median(held),
-        most_mib=max(held),
-        above_request=sum(mib > workload.request_mib for mib in held) / len(held),
+        usual_mib=usual_mib,
+        steady_mib=declared.steady_mib,
+        most_mib=most_mib,
+        peak_mib=declared.peak_mib,
+        above_request=above_request,
+        contradictions={key: said for key, (said, _) in found.items()},
+        proposed={key: math.ceil(mib / GRID_MIB) * GRID_MIB for key, (_, mib) in found.items()},
     )
 
 
-def _together(pool: HostMemoryPool, minutes: Mapping[int, tuple[float, ...]]) -> float:
+def _together(pool: HostMemoryPool, series: Mapping[str, Mapping[int, float]], minutes: Collection[int]) -> float:
     """Returns the fraction of minutes in which at least two workloads were at their peaks."""
-    upper = [w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib) for w in pool.workloads]
-    peaking = [sum(mib > level for mib, level in zip(held, upper, strict=True)) for held in minutes.values()]
-    return sum(count > 1 for count in peaking) / len(peaking)
+    upper = {
+        w.name: w.steady_mib + w.burst_mib / 2 if w.burst_mib else max(w.peak_mib, w.request_mib)
+        for w in pool.workloads
+    }
+    return sum(sum(series[name][minute] > mib for name, mib in upper.items()) > 1 for minute in minutes) / len(minutes)
 
 
-def _hours_above(minutes: Mapping[int, tuple[float, ...]], level_mib: float) -> HourCount:
+def _hours_above(sums: Mapping[int, float], level_mib: float) -> HourCount:
     """Counts the hours in which the sum of all workloads was above a value.
 
     The unit is an hour, because successive minutes are not independent: memory stays in use.
     """
-    hours: dict[int, bool] = {}
-    for minute, held in minutes.items():
-        hour = minute * MINUTE // HOUR
-        hours[hour] = hours.get(hour, False) or sum(held) > level_mib
-    return HourCount(hits=sum(hours.values()), hours=len(hours))
+    hours = {minute * MINUTE // HOUR for minute in sums}
+    above = {minute * MINUTE // HOUR for minute, mib in sums.items() if mib > level_mib}
+    return HourCount(hits=len(above), hours=len(hours))

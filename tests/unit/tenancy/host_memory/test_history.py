@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tenancy.host_memory.history import JointUse, UsageSample, joint_use
+from tenancy.host_memory.history import PoolUse, UsageSample, pool_use
 from tests.support.memory_pools import CLICKHOUSE, INFERENCE, NODE_4
 
 DAY_MINUTES = 1440
@@ -17,18 +17,18 @@ def history(inference: dict[int, float], clickhouse: dict[int, float]) -> list[U
     ]
 
 
-def joint(inference: dict[int, float] | None = None, clickhouse: dict[int, float] | None = None) -> JointUse:
-    return joint_use(POOL, history(inference or {}, clickhouse or {}))
+def joint(inference: dict[int, float] | None = None, clickhouse: dict[int, float] | None = None) -> PoolUse:
+    return pool_use(POOL, history(inference or {}, clickhouse or {}))
 
 
-def contradictions(found: JointUse) -> dict[str, str]:
-    return {f"{use.workload.name}.{key}": seen for use in found.uses for key, seen in use.contradictions.items()}
+def contradictions(found: PoolUse) -> dict[str, str]:
+    return {f"{use.workload}.{key}": seen for use in found.workloads for key, seen in use.contradictions.items()}
 
 
 def test_a_history_within_the_declarations_contradicts_nothing() -> None:
     found = joint({700: 20_000}, {900: 5900})
     assert contradictions(found) == {}
-    assert found.highest == (700, (20_000, 5000))
+    assert (found.highest, found.highest_mib) == (700, 25_000)
 
 
 CONTRADICTIONS = {
@@ -53,23 +53,23 @@ def test_peaks_that_come_together_are_counted() -> None:
 
 def test_who_is_declared_not_to_peak_and_does_is_counted() -> None:
     both = dict.fromkeys(range(144), 20_000.0), dict.fromkeys(range(144), 6000.0)
-    assert joint_use(NODE_4, history(*both)).together == pytest.approx(0.1)
+    assert pool_use(NODE_4, history(*both)).together == pytest.approx(0.1)
     at_its_steady_state = dict.fromkeys(range(144), float(CLICKHOUSE.request_mib))
-    assert joint_use(NODE_4, history(both[0], at_its_steady_state)).together == 0
+    assert pool_use(NODE_4, history(both[0], at_its_steady_state)).together == 0
 
 
 def test_a_shortfall_is_counted_by_the_hour() -> None:
     small = replace(POOL, allocatable_mib=20_000, memory_mib=20_100)
     samples = history(dict.fromkeys(range(30, 90), 18_000.0), {})
-    found = joint_use(small, samples).short
+    found = pool_use(small, samples).short
     assert (found.hits, found.hours) == (2, 24)
 
 
 def test_minutes_that_one_workload_misses_are_left_out() -> None:
     samples = [s for s in history({}, {}) if s.workload == "inference" or s.time < 6000]
-    assert len(joint_use(POOL, samples).minutes) == 100
+    assert pool_use(POOL, samples).minutes == 100
 
 
 def test_a_history_without_a_workload_is_refused_with_its_name() -> None:
     with pytest.raises(ValueError, match="no minute has a sample of every workload; none at all: clickhouse"):
-        joint_use(POOL, [s for s in history({}, {}) if s.workload == "inference"])
+        pool_use(POOL, [s for s in history({}, {}) if s.workload == "inference"])
