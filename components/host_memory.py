@@ -37,14 +37,6 @@ class OversubscribedSpec(Spec):
     steady_mib: Mib = Field(description="Measured host memory that the pod uses almost always.")
     peak_mib: Mib = Field(description="Measured peak of the pod's host memory.")
 
-    @field_validator("limit_mib")
-    @classmethod
-    def _holds_the_request(cls, limit_mib: int, info: ValidationInfo) -> int:
-        request_mib = info.data.get("request_mib", 0)
-        if limit_mib < request_mib:
-            raise ValueError(f"must be at least request_mib {request_mib} (got {limit_mib})")
-        return limit_mib
-
     @field_validator("peak_mib")
     @classmethod
     def _is_between_steady_state_and_limit(cls, peak_mib: int, info: ValidationInfo) -> int:
@@ -74,14 +66,6 @@ class DisposableSpec(Spec):
         default=0, description="Memory request of one pod. 0: the pod requests nothing and is BestEffort."
     )
 
-    @field_validator("pods_most", "resident_most_mib")
-    @classmethod
-    def _is_no_less_than_the_least(cls, most: int, info: ValidationInfo) -> int:
-        lower = (info.field_name or "").replace("most", "least")
-        if most < info.data.get(lower, most):
-            raise ValueError(f"must be at least {lower} {info.data[lower]} (got {most})")
-        return most
-
 
 class HostMemoryPoolSpec(Spec):
     """Nodes with oversubscribed host memory. All numbers of a memory pool are for one node."""
@@ -93,7 +77,6 @@ class HostMemoryPoolSpec(Spec):
     allocatable_mib: Mib = Field(description="Host memory of a node for pods (`allocatable` of the Node).")
     eviction_threshold_mib: Mib = Field(
         default=100,
-        validate_default=True,
         description="The kubelet's evictionHard for memory.available. The kubelet evicts pods when less host memory "
         "is available.",
     )
@@ -110,17 +93,6 @@ class HostMemoryPoolSpec(Spec):
         default_factory=dict,
         description="The pool's disposable workloads. Their pods are killed first when host memory runs out.",
     )
-
-    @field_validator("eviction_threshold_mib")
-    @classmethod
-    def _is_on_the_machine(cls, threshold_mib: int, info: ValidationInfo) -> int:
-        memory_mib, allocatable_mib = info.data.get("memory_mib"), info.data.get("allocatable_mib")
-        if memory_mib is not None and allocatable_mib is not None and allocatable_mib + threshold_mib > memory_mib:
-            raise ValueError(
-                f"and allocatable_mib {allocatable_mib} must be at most memory_mib {memory_mib} together "
-                f"(got {threshold_mib})"
-            )
-        return threshold_mib
 
 
 @dataclass(frozen=True, kw_only=True)

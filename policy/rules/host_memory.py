@@ -13,7 +13,6 @@ from policy.rules.priorities import value_of
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.host_memory.proof import bursts, outranked, requested_mib, victims
-from tenancy.quantity import canonical_mib
 from tenancy.units import MIB
 from tenancy.workload import containers_of, map_at, memory_limit_mib, pod_request, pod_template, tolerates
 
@@ -105,15 +104,14 @@ def eviction(graph: Graph) -> Iterator[Finding]:
         known = {name: value for name, value in values.items() if value is not None}
         if len(known) < len(values):
             continue  # Another rule reports a missing PriorityClass.
-        together: dict[tuple[Disposable, str, str], list[str]] = {}
-        for found in outranked(pool, known):
-            key = found.disposable, found.moment, found.workload.priority
-            together.setdefault(key, []).append(found.workload.name)
-        for (first, moment, priority), members in together.items():
+        together: dict[tuple[Disposable, str], list[str]] = {}
+        for first, workload in outranked(pool, known):
+            together.setdefault((first, workload.priority), []).append(workload.name)
+        for (first, priority), members in together.items():
             yield _finding(
                 graph,
-                f"{pool.name}: at its {moment} the kubelet evicts {', '.join(members)} ({priority}, {known[priority]}) "
-                f"before {first.name} ({first.priority}, {known[first.priority]}): both may be above their requests; "
+                f"{pool.name}: the kubelet may evict {', '.join(members)} ({priority}, {known[priority]}) before "
+                f"{first.name} ({first.priority}, {known[first.priority]}): both may be above their requests; "
                 f"give {_key(pool, first)}.priority a class below {known[priority]}",
             )
 
@@ -140,8 +138,8 @@ def peaks(graph: Graph) -> Iterator[Finding]:
             yield _finding(
                 graph,
                 f"{pool.name}: while {together} peak, the workloads hold {worst.total_mib} MiB, the pods have "
-                f"{pool.pods_mib}: {worst.short_mib} short ({_gib(worst.short_mib)}) with every victim gone; move a "
-                f"workload off memory_pools.{pool.name}",
+                f"{pool.pods_mib}: {worst.short_mib} short with every victim gone; move a workload off "
+                f"memory_pools.{pool.name}",
             )
 
 
@@ -229,11 +227,6 @@ def _is_cheap(pool: HostMemoryPool, disposable: Disposable) -> bool:
 def _key(pool: HostMemoryPool, member: Workload | Disposable) -> str:
     part = "workloads" if isinstance(member, Workload) else "disposable"
     return f"memory_pools.{pool.name}.{part}.{member.name}"
-
-
-def _gib(mib: int) -> str:
-    exact = canonical_mib(mib)
-    return exact if exact.endswith("Gi") else f"{mib / 1024:.1f}Gi"
 
 
 def _finding(graph: Graph, message: str) -> Finding:

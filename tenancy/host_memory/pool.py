@@ -6,7 +6,7 @@ A memory pool promises more host memory than its nodes have, on purpose.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from tenancy.decode import DecodeError, decode
+from tenancy.decode import decode
 from tenancy.host_memory.oom import guarded_oom_score_adj, victim_oom_score_adj
 
 
@@ -142,14 +142,4 @@ class HostMemoryPools:
     @staticmethod
     def from_data(data: object) -> "HostMemoryPools":
         """Decodes the pools. Raises tenancy.decode.DecodeError with all errors and their paths."""
-        found = decode(HostMemoryPools, data, "memory_pools")
-        amounts = ("memory_mib", "allocatable_mib", "eviction_threshold_mib")
-        problems = [
-            f"memory_pools.pools.{index}.{key}: must be at least 1 (got {mib})"
-            for index, pool in enumerate(found.pools)
-            for key in amounts
-            if (mib := getattr(pool, key)) < 1
-        ]
-        if problems:
-            raise DecodeError(problems)
-        return found
+        return decode(HostMemoryPools, data, "memory_pools")

@@ -1,6 +1,3 @@
-import pytest
-from pydantic import ValidationError
-
 from components.host_memory import (
     HostMemory,
     HostMemoryArgs,
@@ -57,29 +54,6 @@ def test_the_pods_of_a_pool_tolerate_its_taints() -> None:
     assert HostMemoryPools.from_data(host_memory_pools({"node-4": tainted}).to_data()) == host_memory_pools(
         {"node-4": tainted}
     )
-
-
-WRONG = {
-    "fewer victims than always": ("disposable", VICTIM | {"pods_least": 25}, "must be at least pods_least 25 (got 24)"),
-    "a victim that shrinks": (
-        "disposable",
-        VICTIM | {"resident_most_mib": 511},
-        "must be at least resident_least_mib 512 (got 511)",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_numbers_that_contradict_each_other_are_refused(case: str) -> None:
-    part, member, message = WRONG[case]
-    with pytest.raises(ValidationError) as refused:
-        pool(**{part: {"it": member}})
-    assert message in str(refused.value).replace("\n  Value error, ", ": ")
-
-
-def test_a_threshold_that_the_machine_does_not_hold_back_is_refused() -> None:
-    with pytest.raises(ValidationError, match="and allocatable_mib 62400 must be at most memory_mib 62464 together"):
-        pool(allocatable_mib=62400)
 
 
 def test_a_tenants_quota_sums_over_its_workloads_and_pools() -> None:

@@ -50,11 +50,8 @@ def test_a_wrong_number_in_a_memory_pool_breaks_only_its_rule(case: str) -> None
 def test_a_second_kind_of_disposable_pods_with_the_protected_class_is_refused() -> None:
     scratch = replace(MICROVM, name="scratch", priority="homelab-critical", resident_least_mib=200)
     assert judge(graphs.platform(memory=replace(NODE_4, disposable=(MICROVM, scratch)))) == [
-        "memory-eviction: node-4: at its peak the kubelet evicts inference (homelab-critical, 100000) before scratch "
-        "(homelab-critical, 100000): both may be above their requests; give "
-        "memory_pools.node-4.disposable.scratch.priority a class below 100000",
-        "memory-eviction: node-4: at its limit the kubelet evicts clickhouse (homelab-critical, 100000) before scratch "
-        "(homelab-critical, 100000): both may be above their requests; give "
+        "memory-eviction: node-4: the kubelet may evict inference, clickhouse (homelab-critical, 100000) before "
+        "scratch (homelab-critical, 100000): both may be above their requests; give "
         "memory_pools.node-4.disposable.scratch.priority a class below 100000",
     ]
 
@@ -75,14 +72,6 @@ def test_memory_pools_that_cannot_be_read_are_refused() -> None:
     assert judge(program) == [
         "memory-pools: ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: it has no "
         "memory-pools.json"
-    ]
-
-
-@pytest.mark.parametrize("key", ["memory_mib", "allocatable_mib", "eviction_threshold_mib"])
-def test_a_memory_pool_without_memory_is_refused(key: str) -> None:
-    assert judge(graphs.platform(memory=replace(NODE_4, **{key: 0}))) == [
-        "memory-pools: ConfigMap gpu-tenancy-system/gpu-tenancy-memory-pools: cannot be proven: "
-        f"memory_pools.pools.0.{key}: must be at least 1 (got 0)"
     ]
 
 

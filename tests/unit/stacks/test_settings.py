@@ -102,11 +102,6 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
         "needs agent_image with a digest (NAME@sha256:…), because a tag can get other code",
     ),
     (
-        "memory_pools node-4 eviction_threshold_mib",
-        62465,
-        "and allocatable_mib 62364 must be at most memory_mib 62464 together (got 62465)",
-    ),
-    (
         "pools t4 memory_mib",
         ABSENT,
         "is missing though sharing is memory; write the device's size, or sharing: whole",
@@ -117,11 +112,6 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
         "has no use where sharing is whole; remove it, or write sharing: memory",
     ),
     ("pools t4 reserve_mib", 15360, "must be less than memory_mib 15360 (got 15360)"),
-    (
-        "memory_pools node-4 workloads embeddings limit_mib",
-        5119,
-        "must be at least request_mib 5120 (got 5119)",
-    ),
     (
         "memory_pools node-4 workloads inference peak_mib",
         40000,

@@ -74,7 +74,7 @@ def test_where_nobody_is_outranked_the_kubelet_takes_each_disposable_pod_first(
 ) -> None:
     values = {name: data.draw(st.integers(-2, 2)) for name in PRIORITIES}
     workload, kind = pool.workloads[0], data.draw(st.sampled_from(pool.disposable))
-    if kind in [found.disposable for found in outranked(pool, values)]:
+    if kind in [disposable for disposable, _ in outranked(pool, values)]:
         return
     states = [
         PodState(
