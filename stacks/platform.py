@@ -159,7 +159,6 @@ def build(settings: StackSettings, root: Path = Path(), place: PartsParent = IN_
                 terms=ledger.admission,
                 kueue=settings.kueue_account,
                 frameworks=settings.queues.queued_kinds if settings.queues else (),
-                tenant_priorities=settings.admission.tenant_priorities,
             ),
             mode=_mode(enforces=settings.enforces(settings.admission)),
         )
@@ -229,9 +228,8 @@ def pod_stanzas(settings: StackSettings, ledger: Ledger) -> dict[str, dict[str, 
         stanza = stanzas[seat.name]
         stanza["replicas"] = seat.replicas
         stanza["tolerations"] = [{"key": names.GPU_TAINT, "operator": "Exists"}]
-        if settings.admission is not None:
-            priorities = settings.admission.tenant_priorities
-            stanza["priorityClassName"] = priorities.get(seat.tenant, settings.admission.gpu_priority)
+        if ledger.admission is not None:
+            stanza["priorityClassName"] = ledger.admission.priority_of(seat.tenant)
         turn = {names.GPU: "1" if settings.scheduler is None else "0"}
         stanza["resources"] = {kind: {**budget, **turn} for kind, budget in stanza["resources"].items()}
     return stanzas

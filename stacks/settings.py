@@ -270,6 +270,7 @@ def _terms(settings: StackSettings, admission: AdmissionSpec) -> AdmissionTerms:
         devices=max(shared, default=0) if settings.scheduler else 0,
         gpu_priority_value=gpu_class.value if gpu_class else None,
         exempt_priorities=tuple(sorted(admission.exempt_priorities)),
+        tenant_priorities=dict(sorted(admission.tenant_priorities.items())),
     )
 
 

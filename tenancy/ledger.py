@@ -244,11 +244,12 @@ class LocalQueue:
 class AdmissionTerms:
     """The facts by which the admission policies judge pods, without the promises.
 
-    `priorities` maps each PriorityClass to the tenants that may use it. Every pod that asks for a device may use
-    `gpu_priority`. `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt namespaces may use
-    the PriorityClasses in `exempt_priorities`. `device_classes`: `device_classes` are DeviceClasses that give access to
-    no GPU. `own` has the namespaces of the stack itself. The first of them is the agents' namespace. `devices` is the
-    largest number of devices of a node, or 0 if the stack does not place pods by device.
+    Admission sets `gpu_priority` on the pods that ask for a device, or the class of their tenant in
+    `tenant_priorities`. `priorities` maps each PriorityClass to the tenants that may use it. Every pod that asks for a
+    device may use `gpu_priority`. `gpu_priority_value` is None in a ledger of an older version. Only pods in exempt
+    namespaces may use the PriorityClasses in `exempt_priorities`. `device_classes` are DeviceClasses that give access
+    to no GPU. `own` has the namespaces of the stack itself. The first of them is the agents' namespace. `devices` is
+    the largest number of devices of a node, or 0 if the stack does not place pods by device.
     """
 
     gpu_priority: str
@@ -258,6 +259,11 @@ class AdmissionTerms:
     devices: int = 0
     gpu_priority_value: int | None = None
     exempt_priorities: tuple[str, ...] = ()
+    tenant_priorities: Mapping[str, str] = field(default_factory=dict)
+
+    def priority_of(self, tenant: str) -> str:
+        """Returns the PriorityClass that admission sets on the tenant's pods that ask for a device."""
+        return self.tenant_priorities.get(tenant, self.gpu_priority)
 
 
 @dataclass(frozen=True, kw_only=True)

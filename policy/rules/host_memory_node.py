@@ -7,9 +7,8 @@ from typing import Any
 
 from policy.finding import Finding, judge_each
 from policy.graph import Graph
-from policy.objects import Object, text_at, texts_at
+from policy.objects import Object, text_at
 from policy.rule import MAIN, Example, a_deployment, memory_resources, rule
-from policy.rules.priorities import stamped_class
 from policy.unknown import UnprovenError
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
@@ -18,8 +17,6 @@ from tenancy.ledger import Ledger
 from tenancy.quantity import parse
 from tenancy.units import MIB
 from tenancy.workload import chooses, containers_of, map_at, maps_at, may_run_on, pod_template, value_or
-
-_STAMPS = "MutatingAdmissionPolicy.admissionregistration.k8s.io"
 
 
 @rule("memory-gpu", Example("admission.tenant_priorities.inference", "tier-2-gpu", "homelab-critical"))
@@ -30,7 +27,7 @@ def gpu_seats(graph: Graph) -> Iterator[Finding]:
         for workload in pool.workloads:
             if graph.ledger is not None and workload.name in {s.name for s in graph.ledger.seats_of(workload.tenant)}:
                 yield from _nodes(graph.ledger, pool, workload)
-                yield from judge_each(graph.of(_STAMPS), lambda policy, w=workload: _stamp(policy, w))  # type: ignore[misc]
+                yield from _class(graph, pool, workload)
 
 
 def _nodes(ledger: Ledger, pool: HostMemoryPool, workload: Workload) -> Iterator[Finding]:
@@ -46,24 +43,15 @@ def _nodes(ledger: Ledger, pool: HostMemoryPool, workload: Workload) -> Iterator
             )
 
 
-def _stamp(policy: Object, workload: Workload) -> Iterator[Finding]:
-    stamped = stamped_class(policy)
-    if stamped not in (None, workload.priority) and _selects(policy, workload.tenant):
+def _class(graph: Graph, pool: HostMemoryPool, workload: Workload) -> Iterator[Finding]:
+    terms = graph.ledger.admission if graph.ledger else None
+    stamped = terms.priority_of(workload.tenant) if terms and graph.ledger_objects else workload.priority
+    if stamped != workload.priority:
         yield Finding(
-            f"{policy}: stamps {stamped} on {workload.name}, which has a GPU seat; its memory pool knows it by "
-            f"{workload.priority}, and the API server would deny its pods; write admission.tenant_priorities."
-            f"{workload.tenant}: {workload.priority}",
-            policy.urn,
+            f"{pool.name}: {workload.name} has a GPU seat, and admission sets {stamped} on its pods; the memory pool "
+            f"knows it by {workload.priority}, and the API server would deny its pods; write "
+            f"admission.tenant_priorities.{workload.tenant}: {workload.priority}"
         )
-
-
-def _selects(policy: Object, namespace: str) -> bool:
-    for expression in maps_at(policy.manifest, "spec", "matchConstraints", "namespaceSelector", "matchExpressions"):
-        if text_at(expression, "key") == names.LABEL_NAMESPACE:
-            operator, among = text_at(expression, "operator"), namespace in texts_at(expression, "values")
-            if (operator, among) in (("In", False), ("NotIn", True)):
-                return False
-    return True
 
 
 @rule(

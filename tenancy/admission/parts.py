@@ -4,8 +4,8 @@ the API server denies.
 The policy pack and preflight evaluate the same policies (policy/admitted.py), so they cannot judge a pod differently.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tenancy.admission import caps, cel, placement, routes
 from tenancy.admission.device import (
@@ -35,15 +35,13 @@ from tenancy.seat_sizes import SeatSizes
 class AdmissionRules:
     """Holds what the admission policies enforce. `kueue` is the user name of Kueue's account.
 
-    `frameworks` are the kinds of objects that Kueue queues. `tenant_priorities` maps a tenant to the PriorityClass of
-    its GPU pods, if this is not the `gpu_priority` of `terms`.
+    `frameworks` are the kinds of objects that Kueue queues.
     """
 
     ledger: Ledger
     terms: AdmissionTerms
     kueue: str = ""
     frameworks: Sequence[Framework] = ()
-    tenant_priorities: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> Names:
@@ -111,10 +109,10 @@ def priority_stamps(rules: AdmissionRules) -> list[Manifest]:
     preempt other pods.
     """
     own: dict[str, list[str]] = {}
-    for tenant, priority in rules.tenant_priorities.items():
+    for tenant, priority in rules.terms.tenant_priorities.items():
         own.setdefault(priority, []).append(tenant)
     others, asking = (
-        outside_namespaces(rules.tenant_priorities),
+        outside_namespaces(rules.terms.tenant_priorities),
         {"asks-for-a-device": cel.asks_for_device(rules.names)},
     )
     return [

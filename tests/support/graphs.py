@@ -12,7 +12,7 @@ from pulumi_policy.proxy import UNKNOWN_STRING_VALUE, unknown_checking_proxy
 
 from policy.pack import stack_policy
 from policy.rule import an_object
-from tenancy import names, policy_names
+from tenancy import names
 from tenancy.choices import PodSecurity, Sharing
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
@@ -124,12 +124,6 @@ def cron_job(account: str) -> Manifest:
     return an_object("batch/v1", "CronJob", account, SYSTEM, spec=spec)
 
 
-def stamp(name: str, priority: str) -> Manifest:
-    expression = f"[JSONPatch{{op: 'add', path: '/spec/priorityClassName', value: \"{priority}\"}}]"
-    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}]
-    return an_object(ADMISSION, "MutatingAdmissionPolicy", name, spec={"mutations": mutations})
-
-
 def kueue(kind: str, name: str, namespace: str | None = None, **body: Any) -> Manifest:
     return an_object(names.KUEUE_API, kind, name, namespace, **body)
 
@@ -164,8 +158,6 @@ def _priorities() -> Program:
     }
     program = {name: an_object("scheduling.k8s.io/v1", "PriorityClass", name, value=v) for name, v in values.items()}
     program["homelab-disposable"]["preemptionPolicy"] = "Never"
-    program["stamp"] = stamp(policy_names.STAMP_PRIORITY, "gpu-workload")
-    program["stamp tts"] = stamp(f"{policy_names.STAMP_PRIORITY}-tier-2-gpu", "tier-2-gpu")
     return program
 
 

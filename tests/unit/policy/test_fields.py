@@ -56,8 +56,6 @@ FIELDS: list[tuple[str, str, object, str, str]] = [
     ("local queue", "spec.clusterQueue", "gpu", "queue-coverage", "there is no ClusterQueue gpu; add"),
     ("job", "metadata.labels", NO_CLASS, "preemption", "there is no WorkloadPriorityClass gpu-urgend; add"),
     ("cluster queue", "spec.preemption", {}, "preemption", "withinClusterQueue is Never, so 2"),
-    ("gpu-workload", "value", 1_000_000_001, "priorities", "value 1000000001 is above 1000000000"),
-    ("tier-2-gpu", "value", 1_200_000, "priorities", "stamps tier-2-gpu (1200000), which is not below"),
 ]
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from policy.rule import an_object
-from tenancy import names
 from tenancy.host_memory.pool import HostMemoryPools, Taint
-from tenancy.ledger import Ledger, Pool, Seat
+from tenancy.ledger import AdmissionTerms, Ledger, Pool, Seat
 from tests.support import graphs
 from tests.support.graphs import LEDGER, Manifest, Program, judge, put
 from tests.support.memory_pools import INFERENCE, MICROVM, NODE_4
@@ -24,18 +23,15 @@ GPUS = Pool(
 )
 
 
-def seated(pool: Pool = GPUS) -> Ledger:
+def seated(pool: Pool = GPUS, *, stamped: str = INFERENCE.priority) -> Ledger:
     seat = Seat(name="inference", tenant="inference", pool=pool.name, gpumem_mib=12288)
-    return replace(LEDGER, pools=(*LEDGER.pools, pool), seats=(*LEDGER.seats, seat))
-
-
-def program(ledger: Ledger, *, stamped: str) -> Program:
-    found = without_residents(ledger)
-    for key, operator in (("stamp", "NotIn"), ("stamp tts", "In")):
-        selector = [{"key": names.LABEL_NAMESPACE, "operator": operator, "values": ["tts", "inference"]}]
-        put(found[key], "spec.matchConstraints.namespaceSelector.matchExpressions", selector)
-    put(found["stamp tts"], "spec.mutations", graphs.stamp("", stamped)["spec"]["mutations"])
-    return found
+    terms = AdmissionTerms(
+        gpu_priority="gpu-workload",
+        priorities={"gpu-workload": (), stamped: ("inference",)},
+        own=(graphs.SYSTEM,),
+        tenant_priorities={"inference": stamped} if stamped != "gpu-workload" else {},
+    )
+    return replace(LEDGER, pools=(*LEDGER.pools, pool), seats=(*LEDGER.seats, seat), admission=terms)
 
 
 def without_residents(ledger: Ledger) -> Program:
@@ -43,26 +39,21 @@ def without_residents(ledger: Ledger) -> Program:
 
 
 def test_a_gpu_pod_that_is_stamped_with_its_memory_pools_class_passes() -> None:
-    assert judge(program(seated(), stamped=INFERENCE.priority)) == []
+    assert judge(without_residents(seated())) == []
 
 
-def test_a_gpu_pod_that_is_stamped_with_another_class_would_be_denied() -> None:
-    assert judge(program(seated(), stamped="tier-2-gpu")) == [
-        "memory-gpu: MutatingAdmissionPolicy gpu-tenancy-stamp-priority-tier-2-gpu: stamps tier-2-gpu on inference, "
-        "which has a GPU seat; its memory pool knows it by homelab-critical, and the API server would deny its pods; "
-        "write admission.tenant_priorities.inference: homelab-critical"
+@pytest.mark.parametrize("stamped", ["tier-2-gpu", "gpu-workload"])
+def test_a_gpu_pod_that_is_stamped_with_another_class_would_be_denied(stamped: str) -> None:
+    assert judge(without_residents(seated(stamped=stamped))) == [
+        f"memory-gpu: node-4: inference has a GPU seat, and admission sets {stamped} on its pods; the memory pool "
+        "knows it by homelab-critical, and the API server would deny its pods; write "
+        "admission.tenant_priorities.inference: homelab-critical"
     ]
-
-
-def test_the_general_stamp_counts_where_no_exception_is_made() -> None:
-    reported = judge(without_residents(seated()))
-    assert graphs.rules_of(reported) == {"memory-gpu"}
-    assert any("gpu-tenancy-stamp-priority: stamps gpu-workload on inference" in line for line in reported)
 
 
 def test_a_seat_on_other_nodes_than_the_memory_pools_is_refused() -> None:
     elsewhere = replace(GPUS, node_selector={**GPUS.node_selector, "kubernetes.io/hostname": "node-5"})
-    assert judge(program(seated(elsewhere), stamped=INFERENCE.priority)) == [
+    assert judge(without_residents(seated(elsewhere))) == [
         "memory-gpu: node-4: inference has a seat on pools.gpus, whose nodes have kubernetes.io/hostname node-5, those "
         "of memory_pools.node-4 node-4: no node is both; move residents.inference or the workload"
     ]

@@ -7,7 +7,6 @@ from tenancy import names
 from tests.support import graphs
 from tests.support.graphs import SYSTEM, UNKNOWN, Manifest, judge, platform
 
-CLASS = "scheduling.k8s.io/v1"
 HPA = {"scaleTargetRef": {"kind": "Deployment", "name": "llama-swap"}, "maxReplicas": 3}
 KEDA = {"scaleTargetRef": {"name": "llama-swap"}}
 PILE_UP = {"jobTemplate": {"spec": {"template": graphs.pod(10)}}}
@@ -44,11 +43,6 @@ MORE: list[tuple[Manifest, str, str]] = [
         an_object("batch/v1", "CronJob", "frigate", "frigate", spec=PILE_UP),
         "seats",
         "cannot be proven: concurrencyPolicy Allow lets runs pile up; write Forbid or Replace",
-    ),
-    (
-        graphs.stamp("other", "x"),
-        "priorities",
-        "MutatingAdmissionPolicy other: names PriorityClass x, which nobody decl",
     ),
     (
         graphs.kueue("Cohort", "extra", spec=graphs.cluster_queue("gpu-any")["spec"]),
@@ -91,13 +85,6 @@ PASSING = {
 @pytest.mark.parametrize("case", PASSING)
 def test_what_changes_no_promise_passes(case: str) -> None:
     assert judge(platform() | {"more": PASSING[case]}) == []
-
-
-def test_there_is_one_default_class() -> None:
-    defaults = {n: an_object(CLASS, "PriorityClass", n, value=0, globalDefault=True) for n in ("a", "b")}
-    assert judge(platform() | defaults) == [
-        "priorities: PriorityClass b: a second globalDefault next to PriorityClass a; keep one"
-    ]
 
 
 def test_the_findings_of_a_rule_are_counted_after_the_first_fifty() -> None:

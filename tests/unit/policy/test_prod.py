@@ -25,8 +25,8 @@ def test_the_values_of_classes_that_were_there_before_are_judged_too() -> None:
     config = raw()
     for priority in config["priorities"].values():
         priority["create"] = False
-    config["priorities"]["tier-2-gpu"]["value"] = 2_000_000
-    assert any("stamps tier-2-gpu (2000000), which is not below" in line for line in judge(declared(config)))
+    config["priorities"]["tier-2-gpu"]["value"] = 1_200_000
+    assert any("tier-2-gpu (1200000) is not below gpu-workload" in line for line in judge(declared(config)))
 
 
 @pytest.mark.parametrize("by_device", [True, False])

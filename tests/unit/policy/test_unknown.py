@@ -57,7 +57,6 @@ UNKNOWNS = {
     "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
     "a queue's groups": ("cluster queue", "spec.resourceGroups", "gpu-quota queue-coverage flavors"),
     "a queue behind a door": ("local queue", "spec.clusterQueue", "queue-coverage"),
-    "a stamp": ("stamp tts", "spec.mutations", "priorities"),
 }
 
 

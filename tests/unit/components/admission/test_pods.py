@@ -39,13 +39,13 @@ TERMS = AdmissionTerms(
     gpu_priority="gpu",
     priorities={"gpu": ("inference",), "lesser": ("lab", "tts"), "critical": ("inference",)},
     own=("agents", "kueue-system"),
+    tenant_priorities={"tts": "lesser", "lab": "lesser"},
 )
 RULES = AdmissionRules(
     ledger=LEDGER,
     terms=TERMS,
     kueue="system:serviceaccount:kueue-system:kueue-controller-manager",
     frameworks=[FRAMEWORKS[FrameworkName.JOB]],
-    tenant_priorities={"tts": "lesser", "lab": "lesser"},
 )
 ARGS = AdmissionArgs(
     spec=AdmissionSpec(
