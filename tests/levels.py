@@ -4,12 +4,19 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
-LEVELS = ("lint", "unit", "integration", "e2e")
+# The levels of a line run at the same time, because the tests on clusters leave a part of two cores idle.
+LEVELS = (
+    ("lint",),
+    ("unit",),
+    ("integration", "e2e"),
+)
 SLOWEST = 10
 
 
@@ -24,18 +31,51 @@ class Level:
 
     @property
     def row(self) -> str:
-        end = f"failed (exit code {self.code})" if self.code else "passed"
+        end = "was ended" if self.code < 0 else f"failed (exit code {self.code})" if self.code else "passed"
         return f"{self.name:12} {len(self.tests) or '-':>6} {self.seconds:8.0f}  {end}"
 
 
-def run(name: str, report: Path) -> Level:
-    print(f"== {name}", flush=True)
-    began = time.monotonic()
-    env = {**os.environ, "PYTEST_ADDOPTS": f"{os.environ.get('PYTEST_ADDOPTS', '')} --junitxml={report}"}
-    code = subprocess.run(["make", "--no-print-directory", name], env=env, check=False).returncode
-    level = Level(name, code, time.monotonic() - began, tests(report) if report.exists() else {})
-    print(f"== {level.row}", flush=True)
-    return level
+class Run:
+    """A running level. What it prints is shown at once, or else at its end."""
+
+    def __init__(self, name: str, folder: Path, *, is_shown: bool) -> None:
+        self._name, self._report, self._began = name, folder / f"{name}.xml", time.monotonic()
+        self._output = None if is_shown else folder / f"{name}.log"
+        print(f"== {name}", flush=True)
+        env = {**os.environ, "PYTEST_ADDOPTS": f"{os.environ.get('PYTEST_ADDOPTS', '')} --junitxml={self._report}"}
+        command = ["make", "--no-print-directory", name]
+        if self._output is None:
+            self._process = subprocess.Popen(command, env=env)
+        else:
+            with self._output.open("wb") as output:
+                self._process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT)
+
+    def wait(self) -> Level:
+        code = self._process.wait()
+        seconds = time.monotonic() - self._began
+        return Level(self._name, code, seconds, tests(self._report) if self._report.exists() else {})
+
+    def show(self) -> None:
+        if self._output is not None:
+            print(self._output.read_text(errors="replace"), flush=True)
+
+    def end(self) -> None:
+        self._process.terminate()
+
+
+def run(names: list[str], folder: Path) -> Iterator[Level]:
+    """Runs the levels at the same time, and shows the last one while it runs. If a level fails, the others end."""
+    runs = [Run(name, folder, is_shown=name == names[-1]) for name in names]
+    with ThreadPoolExecutor() as pool:
+        waiting = {pool.submit(each.wait): each for each in runs}
+        for done in as_completed(waiting):
+            level = done.result()
+            waiting[done].show()
+            print(f"== {level.row}", flush=True)
+            if level.code:
+                for each in runs:
+                    each.end()
+            yield level
 
 
 def tests(report: Path) -> dict[str, float]:
@@ -51,17 +91,19 @@ def table(levels: list[Level]) -> str:
 
 
 def main(names: list[str]) -> int:
-    if unknown := [name for name in names if name not in LEVELS]:
-        print(f"there is no level {', '.join(unknown)}; there are {', '.join(LEVELS)}", file=sys.stderr)
+    known = [name for line in LEVELS for name in line]
+    if unknown := [name for name in names if name not in known]:
+        print(f"there is no level {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
     levels: list[Level] = []
     with TemporaryDirectory() as folder:
-        for name in names or LEVELS:
-            levels.append(run(name, Path(folder, f"{name}.xml")))
-            if levels[-1].code:
+        for line in LEVELS:
+            if chosen := [name for name in line if name in (names or known)]:
+                levels.extend(run(chosen, Path(folder)))
+            if any(level.code for level in levels):
                 break
     print(table(levels))
-    return levels[-1].code
+    return next((level.code for level in levels if level.code), 0)
 
 
 if __name__ == "__main__":
