@@ -1,7 +1,7 @@
 """Follows the steps of an operator on the cluster of record 0000, from the first command to the removal.
 
-Pods restart only if the operator restarts them. No object is lost, even if `up` is killed. The steps are in
-docs/howto/from-the-records-cluster.md.
+Pods restart only if the operator restarts them, and no object is lost. The steps are in
+docs/howto/from-the-records-cluster.md. `python -m tests.e2e.destroys` also kills `up` and `destroy` there.
 """
 
 import json
@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 import yaml
 
-from tests.support import search
 from tests.support.e2e.history import history
-from tests.support.e2e.interrupted_stack import InterruptedStack
 from tests.support.e2e.lab import Lab
 from tests.support.e2e.records_world import USE_MIB, World, namespace_of, records_world
 from tests.support.given_clusters import GPU
@@ -104,13 +102,3 @@ def test_a_day_from_the_records_cluster_to_a_stack_that_enforces_and_back(world:
     becomes(lambda: world.stamp("immich", {GPU: "1"}), ("gpu-workload", True), "the stand-in stamps again")
     world.limit("tts", {GPU: "1", GPUMEM: None})
     assert world.stamped("tts") == ("tier-2-gpu", True)
-
-
-@pytest.mark.search
-def test_nothing_is_lost_if_up_is_killed_at_a_random_moment_before_destroy(world: World, lab: Lab) -> None:
-    """`python -m tests.e2e.destroys` kills many times."""
-    stack, before = InterruptedStack.seeded(lab, search.seed()), world.snapshot()
-    print(stack.kill("up"))
-    assert world.pods() == before.pods
-    lab.destroy()
-    becomes(lambda: before.changes(world.snapshot()), [], "all is as it was before the stack")
