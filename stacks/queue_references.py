@@ -17,9 +17,6 @@ def problems(raw: Mapping[str, Any]) -> Iterator[str]:
     yield from _beside_a_queue(raw)
     yield from _uncounted(raw)
     yield from _unshared(raw)
-    yield from _two_kueues(raw)
-    yield from _far_memory(raw)
-    yield from _declared_twice(raw)
     yield from _own_ancestors(raw)
 
 
@@ -81,25 +78,6 @@ def _unshared(raw: Mapping[str, Any]) -> Iterator[str]:
         first = next((path for pattern in patterns for path, value in values_at(raw, pattern) if value), None)
         if first is not None and needed not in at(raw, "kueue"):
             yield f"{key('kueue', needed)}: is missing though {dotted(*first)} is there: Kueue would ignore it; add it"
-
-
-def _two_kueues(raw: Mapping[str, Any]) -> Iterator[str]:
-    if at(raw, "kueue") and at(raw, "queues.installed_kueue"):
-        yield f"{key('queues', 'installed_kueue')}: is for a Kueue of others, and kueue installs one; remove either"
-
-
-def _declared_twice(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports two keys of one LocalQueue: whoever removes one key would delete the queue of the other."""
-    given = {path[2]: name for path, name in values_at(raw, "queues.local_queues.*.name")}
-    seen: dict[str, str] = {}
-    for (*path, entry, _), tenant in values_at(raw, "queues.local_queues.*.tenant"):
-        queue = given.get(entry) or entry
-        first = seen.setdefault(f"{tenant}/{queue}", entry)
-        if first != entry:
-            yield (
-                f"{key(*path, entry)}: is LocalQueue {queue} of {tenant}, as {dotted(*path, first)} is; give it "
-                "another name, or remove it"
-            )
 
 
 def _own_ancestors(raw: Mapping[str, Any]) -> Iterator[str]:

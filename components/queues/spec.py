@@ -26,7 +26,7 @@ from components.base.spec import (
 )
 from components.queues.clusters import WorkerClusterSpec
 from components.queues.nodes import FlavorSpec, ProvisioningSpec, TopologySpec
-from components.queues.quotas import PARTIAL_RESOURCES, Quotas, QuotaSpec, ResourceGroups
+from components.queues.quotas import PARTIAL_RESOURCES, QuotaSpec, ResourceGroups
 from tenancy.frameworks import FRAMEWORKS, Framework, FrameworkName
 from tenancy.names import KUEUE_SERVICE_ACCOUNT, service_account_user
 from tenancy.quantity import whole
@@ -95,15 +95,6 @@ class ClusterQueueSpec(PassedSpec):
         if clusters and info.data.get("admission_checks"):
             raise ValueError("is next to admission_checks, and Kueue accepts one of them; remove either")
         return clusters
-
-    @field_validator("admission_checks")
-    @classmethod
-    def _are_on_flavors_of_the_queue(cls, checks: list[QueueCheckSpec], info: ValidationInfo) -> list[QueueCheckSpec]:
-        quotas: Quotas = info.data.get("quotas", {})
-        unknown = [flavor for check in checks for flavor in check.on_flavors if quotas and flavor not in quotas]
-        if unknown:
-            raise ValueError(f"on_flavors names {unknown[0]}, for which the queue has no quota")
-        return checks
 
 
 class CohortSpec(Spec):
@@ -234,8 +225,6 @@ class QueuesSpec(Spec):
         gated = sorted(each for each in frameworks if each != FrameworkName.POD and not FRAMEWORKS[each].is_suspended)
         if gated and FrameworkName.POD not in frameworks:
             raise ValueError(f"{gated[0]} queues its pods one by one; add {FrameworkName.POD.value}")
-        if len(set(frameworks)) != len(frameworks):
-            raise ValueError("names a framework twice")
         return frameworks
 
     @property
@@ -247,36 +236,21 @@ class QueuesSpec(Spec):
         framework, account = FRAMEWORKS[name], self.framework_accounts.get(name)
         return replace(framework, accounts=(service_account_user(*account.split("/")),)) if account else framework
 
-    @field_validator("clusters")
-    @classmethod
-    def _have_their_own_secrets(cls, clusters: dict[str, WorkerClusterSpec]) -> dict[str, WorkerClusterSpec]:
-        first: dict[str, str] = {}
-        for name, cluster in clusters.items():
-            if (other := first.setdefault(cluster.secret, name)) != name:
-                raise ValueError(f"{other} and {name} have the same secret {cluster.secret}; give each cluster its own")
-        return clusters
-
     @model_validator(mode="after")
-    def _keeps_other_clusters_apart(self) -> "QueuesSpec":
-        far = [f"cluster_queues.{name}" for name, queue in self.cluster_queues.items() if queue.clusters]
-        here = {flavor: holder for holder, quotas in self.holders() if holder not in far for flavor in quotas}
-        for holder, quotas in self.holders():
-            for flavor in quotas if holder in far else ():
-                what = f"but {holder} dispatches its Jobs to other clusters"
-                pool, other = self.flavors[flavor].pool if flavor in self.flavors else None, here.get(flavor)
-                if pool is not None:
-                    raise ValueError(f"flavors.{flavor} has pool {pool}, {what}; name a flavor without a pool")
-                if other is not None:
-                    raise ValueError(f"flavors.{flavor} is also for {other}, {what}; give {holder} its own flavor")
-        return self
-
-    @model_validator(mode="after")
-    def _hands_devices_out_of_pools(self) -> "QueuesSpec":
+    def _hands_out_devices_where_they_are(self) -> "QueuesSpec":
         far = {f"cluster_queues.{name}" for name, queue in self.cluster_queues.items() if queue.clusters}
-        for holder, quotas in self.holders():
-            for flavor, resources in quotas.items() if holder not in far else ():
-                devices = sorted(resource for resource in resources if resource not in PARTIAL_RESOURCES)
-                if flavor in self.flavors and self.flavors[flavor].pool is None and devices:
+        here = {flavor: holder for holder, quotas in self.holders() if holder not in far for flavor in quotas}
+        for holder, quotas in sorted(self.holders(), key=lambda each: each[0] not in far):
+            for flavor, resources in quotas.items():
+                pool = self.flavors[flavor].pool if flavor in self.flavors else "unknown"
+                devices = sorted(resources.keys() - set(PARTIAL_RESOURCES))
+                what = f"but {holder} dispatches its Jobs to other clusters"
+                if holder in far and flavor in here:
+                    other = here[flavor]
+                    raise ValueError(f"flavors.{flavor} is also for {other}, {what}; give {holder} its own flavor")
+                if holder in far and pool not in (None, "unknown"):
+                    raise ValueError(f"flavors.{flavor} has pool {pool}, {what}; name a flavor without a pool")
+                if holder not in far and pool is None and devices:
                     raise ValueError(f"flavors.{flavor} has no pool, but {holder} hands out {devices[0]}; name one")
         return self
 

@@ -88,12 +88,6 @@ def test_quotas_that_cannot_be_added_up_are_refused(quotas: dict[str, Any], refu
         ClusterQueueSpec.model_validate({"quotas": quotas, "cohort": "lab"})
 
 
-def test_an_admission_check_is_for_flavors_of_its_queue() -> None:
-    checks = [{"name": "autoscaler", "on_flavors": ["t4"]}]
-    with pytest.raises(ValidationError, match="on_flavors names t4, for which the queue has no quota"):
-        ClusterQueueSpec.model_validate({"quotas": {"l4": {GPU: {"nominal": 1}}}, "admission_checks": checks})
-
-
 def test_a_flavor_without_a_pool_hands_out_no_devices() -> None:
     changed = {**SPEC, "flavors": {**SPEC["flavors"], "any": {}}}
     with pytest.raises(ValidationError, match=r"flavors.any has no pool, but cluster_queues.one hands out nvidia"):

@@ -50,3 +50,10 @@ def test_every_resident_that_takes_its_stanza_fits_its_seat(by_device: bool) -> 
 def test_the_board_of_prod_passes(show_pods: bool) -> None:
     ingress = {"namespace": "ingress-nginx", "pod_labels": {"app.kubernetes.io/name": "ingress-nginx"}}
     assert judge(declared(raw() | {"board": {"ingress": ingress, "show_pods": show_pods}})) == []
+
+
+def test_two_keys_of_one_local_queue_are_one_object() -> None:
+    config = raw()
+    config["queues"]["local_queues"]["other"] = {"tenant": "team-a", "cluster_queue": "gpu-cq", "name": "team-a-gpu"}
+    (line,) = judge(declared(config))
+    assert line.startswith("identity: LocalQueue team-a/team-a-gpu: is declared by local-queues-team-a-gpu and by ")

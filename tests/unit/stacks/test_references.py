@@ -46,11 +46,6 @@ REFUSED: dict[str, tuple[Change, str]] = {
         put("queues cluster_queues gpu-cq quotas", {"gpu-all": {"nvidia.com/gpu": {"nominal": 1}}}),
         "queues.cluster_queues.gpu-cq.quotas.gpu-all: 'gpu-all' is no key of queues.flavors; did you mean gpu-any?",
     ),
-    "two keys of one LocalQueue": (
-        put("queues local_queues other", {"tenant": "team-a", "cluster_queue": "gpu-cq", "name": "team-a-gpu"}),
-        "queues.local_queues.other: is LocalQueue team-a-gpu of team-a, as queues.local_queues.team-a-gpu is; give it "
-        "another name, or remove it",
-    ),
     "a cohort that is its own parent": (
         put("queues cohorts", {"lab": {"parent_name": "lab"}}),
         "queues.cohorts.lab.parent_name: leads back to the cohort itself (lab > lab); remove it",
@@ -78,10 +73,6 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "residents that nobody advertises for": (
         lambda config: (drop("reconcile")(config), drop("scheduler")(config)),
         "reconcile: is missing though residents is there: nobody would advertise what the residents ask for",
-    ),
-    "two Kueues": (
-        put("queues installed_kueue", {"namespace": "queueing"}),
-        "queues.installed_kueue: is for a Kueue of others, and kueue installs one; remove either",
     ),
     "on-demand tenants without a gate": (
         drop("gate"),
@@ -120,15 +111,6 @@ def dispatches(config: Raw) -> None:
         (
             put("queues cluster_queues far clusters", ["east", "wets"]),
             "queues.cluster_queues.far.clusters.1: 'wets' is no key of queues.clusters; did you mean west?",
-        ),
-        (
-            put("queues cluster_queues far quotas far", {"viktorbarzin.me/gpumem": {"nominal": 1000}}),
-            "queues.cluster_queues.far.quotas.far.viktorbarzin.me/gpumem: a queue with clusters hands out whole "
-            "devices; remove it, or its clusters",
-        ),
-        (
-            put("queues clusters west secret", "east-kubeconfig"),
-            "queues.clusters: east and west have the same secret east-kubeconfig; give each cluster its own",
         ),
         (
             put("queues clusters west promises cpu", 8),

@@ -56,7 +56,11 @@ WRONG_VALUES: list[tuple[str, object, str]] = [
     ("pools t4", "16 GiB", "must be a map of keys (got '16 GiB')"),
     ("on_demand tts window", "22:00-06:00", "must be a map of keys (got '22:00-06:00')"),
     ("tenants immich", None, "has no value; write one, or remove the key"),
-    ("queues flavors gpu-any tolerations", {"key": "nvidia.com/gpu"}, "must be a list (got a map)"),
+    (
+        "queues flavors gpu-any tolerations",
+        {"key": "nvidia.com/gpu"},
+        "{'key': 'nvidia.com/gpu'} is not of type 'array'",
+    ),
     ("pools t4 node_selector nvidia.com/gpu.present", True, "must be a string; quote it (got true)"),
     ("watchdog armed", "no", "must be true or false (got 'no')"),
     ("pools t4 sharing", "mig", "must be one of 'memory' or 'whole' (got 'mig')"),
