@@ -5,7 +5,7 @@ report these messages. The removal of a promise never adds a contradiction.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from tenancy import dispatch
@@ -144,19 +144,17 @@ def _over(full: FullSeats) -> str:
     )
 
 
-def gpu_quotas(ledger: Ledger, but: Collection[str] = (), *, together: bool = True) -> Iterator[str]:
-    """Reports a queue that may hand out more devices than its pool has. The report ignores the queues in `but`.
-
-    With `together`, also reports a pool that has fewer devices than the sum of its queues' quotas.
-    """
+def gpu_quotas(ledger: Ledger) -> Iterator[str]:
+    """Reports a queue that may hand out more devices than its pool has, and a pool with fewer devices than its queues'
+    nominal quotas have together."""
     for pool in ledger.pools:
-        entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU and q.holder not in but]
+        entries = [q for q in ledger.quotas if q.pool == pool.name and q.resource == GPU]
         above = [entry for entry in entries if entry.most > pool.gpus]
         for entry in above:
             holder = entry.holder if entry.cohort else f"ClusterQueue {entry.queue}"
             yield too_many(f"{holder}: may hand out {entry.most} {GPUS}", pool)
         nominal = sum(entry.nominal for entry in entries)
-        if together and nominal > pool.gpus and not above:
+        if nominal > pool.gpus and not above:
             yield too_many(f"{pool.name}: queues have {nominal} {GPU}", pool)
 
 

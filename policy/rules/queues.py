@@ -1,14 +1,13 @@
 """Rules over Kueue's objects: quotas compared with the hardware, and Jobs that would never run."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Iterator
 
-from policy.finding import UNREADABLE, Finding, judge_each, unproven
+from policy.finding import Finding, judge_each
 from policy.graph import KUEUE, Graph
 from policy.objects import Object, text_at
 from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, undeclared_priority_class
 from policy.rule import MAIN, Example, rule
-from policy.rules.platform import is_taken
 from tenancy import reach, sums
 from tenancy.choices import Sharing
 from tenancy.dispatch import overdrawn
@@ -24,37 +23,46 @@ COHORT = f"Cohort.{KUEUE}"
 @rule("gpu-quota", Example("queues.cluster_queues.gpu-cq.quotas.gpu-any", {GPU: {"nominal": 2}}, {GPU: {"nominal": 1}}))
 def gpu_quota(graph: Graph) -> Iterator[Finding]:
     """The sum of the nominal quotas of a pool's queues is at most the number of the pool's GPUs. No queue can hand out
-    more GPUs than its pool has, borrowed GPUs included. If the pool declares the CPU and the host memory of its nodes,
-    the quotas of CPU and host memory also fit."""
+    more GPUs than its pool has, borrowed GPUs included. Only the platform's queues hand out gpumem and the devices of
+    worker clusters."""
     ledger = graph.ledger
     if ledger is None:
         return
-    flavors = {quota.flavor: quota.pool for quota in ledger.quotas}
-    yield from _promised(graph, ledger)
-    yield from (Finding(line) for line in sums.slices(ledger)) if graph.ledger_objects else ()
-    nominal = _nominal_of_others(graph, ledger)
-    for queue in graph.of(CLUSTER_QUEUE, COHORT):
-        try:
-            if is_taken(graph, queue):
-                continue  # The rule `platform` reports a queue of the platform in another program.
-            yield from _of_memory(ledger, queue)
-            for flavor, quota in quotas_of(queue, GPU):
-                if flavors.get(flavor) == "":
-                    continue  # The rule `clusters` reports quotas of worker clusters.
-                pool = ledger.pool(flavors.get(flavor, ""))
-                if pool is None:
-                    yield Finding(f"{queue}: the ledger knows no pool behind flavor {flavor}", queue.urn)
-                    continue
-                own = whole(value_or(quota, "nominalQuota", 0))
+    if graph.ledger_objects:
+        yield from (Finding(line) for line in (*sums.gpu_quotas(ledger), *sums.slices(ledger)))
+    nominal = Counter[str]()
+    for entry in ledger.quotas:
+        nominal[entry.pool] += entry.nominal if entry.resource == GPU else 0
+    yield from judge_each(graph.of(CLUSTER_QUEUE, COHORT), lambda queue: _beside_the_ledger(ledger, nominal, queue))
+
+
+def _beside_the_ledger(ledger: Ledger, nominal: Counter[str], queue: Object) -> Iterator[Finding]:
+    """Judges a queue that the ledger does not know. It may hand out free GPUs, and neither gpumem nor devices of worker
+    clusters. The program of the ledger renders the others from it, and the rule `platform` reports them elsewhere."""
+    if (f"cohort {queue.name}" if queue.qualified_kind == COHORT else queue.name) in {q.holder for q in ledger.quotas}:
+        return
+    behind = {quota.flavor: quota for quota in ledger.quotas}
+    ours = {ledger.names.gpumem, ledger.names.gpu_count}
+    for resource in sorted({GPU, *ours, *(quota.resource for quota in ledger.quotas if quota.clusters)}):
+        for flavor, quota in quotas_of(queue, resource):
+            known, own = behind.get(flavor), whole(value_or(quota, "nominalQuota", 0))
+            most = own + whole(value_or(quota, "borrowingLimit", 0))
+            pool = ledger.pool(known.pool) if known else None
+            if most and (resource in ours or (known and known.clusters)):
+                yield Finding(
+                    f"{queue}: may hand out {most} {resource} of flavor {flavor}, the ledger promises it 0; remove it, "
+                    f"or add it to queues.cluster_queues.{queue.name}.quotas of the platform's stack",
+                    queue.urn,
+                )
+            elif resource == GPU and pool is None and not (known and known.clusters):
+                yield Finding(f"{queue}: the ledger knows no pool behind flavor {flavor}", queue.urn)
+            elif resource == GPU and pool is not None:
                 nominal[pool.name] += own
-                most = own + whole(value_or(quota, "borrowingLimit", 0))
                 if most > pool.gpus:
                     yield Finding(sums.too_many(f"{queue}: may hand out {most} {sums.GPUS}", pool), queue.urn)
                 elif nominal[pool.name] > pool.gpus:
                     together = f"{queue}: with it queues have {nominal[pool.name]} {GPU}"
                     yield Finding(sums.too_many(together, pool), queue.urn)
-        except UNREADABLE as error:
-            yield unproven(queue, error)
 
 
 @rule(
@@ -72,70 +80,8 @@ def gpu_quota(graph: Graph) -> Iterator[Finding]:
     ),
 )
 def clusters(graph: Graph) -> Iterator[Finding]:
-    """The quotas of all queues that dispatch work to worker clusters are at most the promises of these clusters. No
-    other program raises a quota for dispatched work."""
-    ledger = graph.ledger
-    if ledger is None:
-        return
-    if graph.ledger_objects:
-        yield from (Finding(line) for line in overdrawn(ledger))
-    far = {quota.flavor for quota in ledger.quotas if quota.clusters}
-    yield from judge_each(graph.of(CLUSTER_QUEUE, COHORT), lambda queue: _is_promised(graph, ledger, far, queue))
-
-
-def _is_promised(graph: Graph, ledger: Ledger, far: Collection[str], queue: Object) -> Iterator[Finding]:
-    if is_taken(graph, queue):
-        return  # The rule `platform` reports a queue of the platform in another program.
-    for resource in sorted({quota.resource for quota in ledger.quotas if quota.clusters}):
-        for flavor, quota in quotas_of(queue, resource):
-            held = (_holder(queue), flavor, resource)
-            most = whole(value_or(quota, "nominalQuota", 0)) + whole(value_or(quota, "borrowingLimit", 0))
-            promised = sum(q.most for q in ledger.quotas if (q.holder, q.flavor, q.resource) == held)
-            if flavor in far and most > promised:
-                yield Finding(
-                    f"{queue}: may hand out {most} {resource} of flavor {flavor}, which is of worker clusters, and the "
-                    f"ledger promises it {promised}; lower nominalQuota, or raise "
-                    f"queues.cluster_queues.{queue.name}.quotas of the platform's stack",
-                    queue.urn,
-                )
-
-
-def _nominal_of_others(graph: Graph, ledger: Ledger) -> dict[str, int]:
-    nominal: dict[str, int] = defaultdict(int)
-    declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
-    for entry in ledger.quotas if not graph.ledger_objects else ():
-        if entry.resource == GPU and entry.holder not in declared:
-            nominal[entry.pool] += entry.nominal
-    return nominal
-
-
-def _holder(queue: Object) -> str:
-    return f"cohort {queue.name}" if queue.qualified_kind == COHORT else queue.name
-
-
-def _of_memory(ledger: Ledger, queue: Object) -> Iterator[Finding]:
-    """Reports a queue with more gpumem than the ledger promises to the queue. The ledger adds the gpumem of queues to
-    the seats."""
-    for resource in (ledger.names.gpumem, ledger.names.gpu_count):
-        for flavor, quota in quotas_of(queue, resource):
-            held = (_holder(queue), flavor, resource)
-            entries = [q for q in ledger.quotas if (q.holder, q.flavor, q.resource) == held]
-            promised = sum(entry.nominal for entry in entries)
-            own = whole(value_or(quota, "nominalQuota", 0))
-            if own > promised:
-                yield Finding(
-                    f"{queue}: hands out {own} {resource} of flavor {flavor}, the ledger promises it {promised}; lower "
-                    f"nominalQuota or raise queues.cluster_queues.{queue.name}.quotas of the platform's stack",
-                    queue.urn,
-                )
-
-
-def _promised(graph: Graph, ledger: Ledger) -> Iterator[Finding]:
-    """Judges each quota in the ledger, except the quotas of queues in the graph. If the program declares the ledger,
-    also judges the sum of the quotas."""
-    declared = {_holder(queue) for queue in graph.of(CLUSTER_QUEUE, COHORT)}
-    lines = sums.gpu_quotas(ledger, but=declared, together=bool(graph.ledger_objects))
-    yield from (Finding(line) for line in lines)
+    """The quotas of all queues that dispatch work to worker clusters are at most the promises of these clusters."""
+    yield from (Finding(line) for line in overdrawn(graph.ledger)) if graph.ledger and graph.ledger_objects else ()
 
 
 @rule(
@@ -148,7 +94,6 @@ def coverage(graph: Graph) -> Iterator[Finding]:
     ledger = graph.ledger
     for queue in sorted({quota.queue for quota in ledger.quotas if not quota.cohort}) if ledger else ():
         yield from _covers_its_pools(ledger, queue) if ledger else ()
-        yield from _is_used(ledger, queue) if ledger and graph.ledger_objects else ()
     yield from judge_each(graph.objects, lambda found: obstacles_to_start(graph, found))
     yield from judge_each(graph.of(LOCAL_QUEUE), lambda queue: _leads_somewhere(graph, queue))
 
@@ -168,15 +113,6 @@ def _covers_its_pools(ledger: Ledger, queue: str) -> Iterator[Finding]:
                 f"ClusterQueue {queue}: covers {', '.join(sorted(covered))}, but pool {name} is handed out by "
                 f"{needed}; add it to queues.cluster_queues.{queue}.quotas{whole_devices}"
             )
-
-
-def _is_used(ledger: Ledger, queue: str) -> Iterator[Finding]:
-    """Reports a queue without a LocalQueue, because nobody can use it. An older ledger contains no LocalQueues."""
-    if ledger.local_queues and queue not in {each.queue for each in ledger.local_queues}:
-        yield Finding(
-            f"ClusterQueue {queue}: no LocalQueue leads to it, so nobody can use its quota; add one to "
-            f"queues.local_queues, or remove queues.cluster_queues.{queue}"
-        )
 
 
 def _leads_somewhere(graph: Graph, queue: Object) -> Iterator[Finding]:

@@ -76,9 +76,8 @@ def program(nominal: int, name: str = "mine") -> graphs.Program:
 def test_another_program_hands_out_nothing_of_worker_clusters() -> None:
     (line,) = judge(program(1), {"ledger": LEDGER.to_data()})
     assert line == (
-        "clusters: ClusterQueue mine: may hand out 1 nvidia.com/gpu of flavor far, which is of worker clusters, and "
-        "the ledger promises it 0; lower nominalQuota, or raise queues.cluster_queues.mine.quotas of the platform's "
-        "stack"
+        "gpu-quota: ClusterQueue mine: may hand out 1 nvidia.com/gpu of flavor far, the ledger promises it 0; remove "
+        "it, or add it to queues.cluster_queues.mine.quotas of the platform's stack"
     )
     assert judge(program(0), {"ledger": LEDGER.to_data()}) == []
     lines = judge(program(7, "far-cq"), {"ledger": LEDGER.to_data()})

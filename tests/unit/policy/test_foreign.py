@@ -152,8 +152,8 @@ def test_gpumem_is_handed_out_by_the_ledgers_queues_alone() -> None:
         line for line in judge(own | {"x": graphs.kueue("ClusterQueue", "mem-cq", spec=spec)}) if "hands" in line
     ]
     assert judge({"x": graphs.kueue("ClusterQueue", "mine", spec=spec)}, config) == [
-        f"gpu-quota: ClusterQueue mine: hands out 500 {GPUMEM} of flavor t4-mem, the ledger promises it 0; lower "
-        "nominalQuota or raise queues.cluster_queues.mine.quotas of the platform's stack"
+        f"gpu-quota: ClusterQueue mine: may hand out 500 {GPUMEM} of flavor t4-mem, the ledger promises it 0; remove "
+        "it, or add it to queues.cluster_queues.mine.quotas of the platform's stack"
     ]
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from policy.rule import an_object
 from tenancy import names
-from tenancy.ledger import LocalQueue
 from tests.support import graphs
 from tests.support.graphs import LEDGER, judge, platform, pool, put
 
@@ -89,16 +88,6 @@ def test_falling_back_across_flavors_needs_more_than_one_gpu() -> None:
     ]
     program["ledger"] = graphs.ledger_object(replace(pool("batch", nodes=2), quotas=quotas))
     assert judge(program) == []
-
-
-def test_a_queue_that_nobody_can_use_is_refused() -> None:
-    unused = replace(LEDGER.quotas[0], queue="spare", nominal=0)
-    used = LocalQueue(name="team-a-gpu", tenant="team-a", queue="gpu-cq")
-    changed = replace(LEDGER, quotas=(*LEDGER.quotas, unused), local_queues=(used,))
-    assert judge(platform(changed)) == [
-        "queue-coverage: ClusterQueue spare: no LocalQueue leads to it, so nobody can use its quota; add one to "
-        "queues.local_queues, or remove queues.cluster_queues.spare"
-    ]
 
 
 def test_a_pool_that_mig_divides_is_handed_out_by_its_slices_alone() -> None:

@@ -55,7 +55,7 @@ UNKNOWNS = {
     "the pod": ("llama-swap", POD, "counted priorities"),
     "a namespace": ("llama-swap", "metadata.namespace", "counted"),
     "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
-    "a queue's groups": ("cluster queue", "spec.resourceGroups", "gpu-quota queue-coverage flavors"),
+    "a queue's groups": ("cluster queue", "spec.resourceGroups", "queue-coverage flavors"),
     "a queue behind a door": ("local queue", "spec.clusterQueue", "queue-coverage"),
 }
 
