@@ -101,33 +101,6 @@ def test_the_page_has_the_pods_that_who_prints(capsys: pytest.CaptureFixture[str
     ]
 
 
-def test_the_page_has_the_sums_that_who_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    users = printed(sample(), "who", capsys)
-    (pool,), (device,) = users["pools"], users["nodes"][0]["devices"]
-    shown, (held, used) = text(board_page(read(sample()), 5)), bars(board_page(read(sample()), 5))
-    assert held[:2] == ["llama-swap 5000", "translate-77d9fb6c4-q8z5k 4000"]
-    assert used == [f"used {device['measured_used_mib']}", f"free {device['measured_free_mib']}"]
-    for sentence in (
-        f"{pool['promised_mib']} of {pool['advertised_mib']} MiB promised",
-        f"a new seat may have {pool['largest_new_mib']}",
-        f"for a seat: {pool['free_mib']} free by the ledger",
-        f"for other pods: {pool['room_mib']} free",
-        f"{device['held_mib']} of {device['offered_mib']} MiB held, {device['free_mib']} free by the ledger",
-        f"under the floor of {device['floor_mib']}",
-    ):
-        assert sentence in shown
-
-
-def test_the_page_has_the_queues_and_the_gates_that_who_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(sample(), "who", capsys)
-    html = board_page(read(sample()), 5)
-    keys = {"QUEUE": "queue", "QUOTA": "nominal", "IN USE": "used", "BORROWED": "borrowed", "LENT": "lent"}
-    keys |= {"FREE": "free", "TO BORROW": "borrowable", "WAITING": "waiting"}
-    shown = [{key: row[header] for header, key in keys.items()} for row in rows(html, "QUEUE")]
-    assert shown == [{key: str(queue[key]) for key in keys.values()} for queue in found["queues"]]
-    assert [row["GATE"] for row in rows(html, "NAMESPACE") if "GATE" in row] == [g["state"] for g in found["gates"]]
-
-
 @pytest.mark.parametrize("target", ["-n caption caption-84b5c6d7f8-m4n2v", "-n team-a job/train-large"])
 def test_the_page_has_the_reason_that_why_prints(target: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = sample()

@@ -21,18 +21,6 @@ def typed(words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *refused: s
     return cli.main(["init", *words.split()], {}, reach)
 
 
-def test_the_report_names_the_file_the_pools_and_the_next_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert typed("--stack mine", tmp_path, monkeypatch) == 0
-    shown = capsys.readouterr().out
-    assert "Pulumi.mine.yaml is written. Nothing in the cluster was changed." in shown
-    assert "t4" in shown
-    assert "check these first, nothing shows them: pools.t4.reserve_mib" in shown
-    assert shown.endswith("next: make preview STACK=mine\n")
-    assert (tmp_path / "Pulumi.mine.yaml").read_text().startswith("# yaml-language-server: $schema=")
-
-
 def test_a_file_that_is_there_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,22 +74,6 @@ def test_without_measurements_the_residents_share_their_pool_by_assumption(tmp_p
     assert set(budgets(values(proposed(record_0000()), tmp_path)).values()) == {2300}
 
 
-def test_a_time_sliced_t4_is_one_device_of_its_pool(tmp_path: Path) -> None:
-    found = values(proposed(record_0000()), tmp_path)
-    assert found["pools"] == {
-        "t4": {
-            "node_selector": {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "Tesla-T4-SHARED"},
-            "nodes": 1,
-            "device_count": 1,
-            "memory_mib": 15360,
-            "reserve_mib": 1360,
-            "driver_reserved_mib": 450,
-            "floor_mib": 910,
-            "assumed": True,
-        }
-    }
-
-
 def test_namespaces_stay_and_each_has_the_level_that_its_pods_need(tmp_path: Path) -> None:
     cluster = record_0000()
     cluster.namespaces["frigate"] = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -18,7 +18,6 @@ from tests.support.given_clusters import (
     NAMESPACE_OF,
     STEADY,
     Cluster,
-    device_plugin,
     node,
     of_deployment,
     pod,
@@ -69,12 +68,6 @@ def test_a_remedy_is_one_that_the_settings_and_the_scheduler_accept() -> None:
     assert remedies["frigate"] == "add residents.frigate-frigate with pool: t4"
 
 
-def test_pods_of_an_exempt_namespace_are_not_judged() -> None:
-    cluster = budgeted()
-    cluster.pods.append(device_plugin())
-    assert found(cluster).denies == ()
-
-
 def test_what_a_running_pod_has_beyond_its_template_is_not_judged() -> None:
     cluster = budgeted()
     placed = cluster.pods[-2]
@@ -107,10 +100,6 @@ def test_a_stack_that_observes_denies_nothing_yet_and_is_judged_as_if_it_enforce
     assert "this stack observes: admission only report" in text
     assert "would deny, if created again while the stack enforces:" in text
     assert (len(report.denies), report.clear) == (6, False)
-
-
-def test_without_admission_nothing_is_denied() -> None:
-    assert found(record_0000(), replace(DECLARED, ledger=replace(LEDGER, admission=None))).denies == ()
 
 
 def test_a_pod_of_a_kueue_job_is_judged_as_the_job_controller_makes_it() -> None:
