@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.api_server import ServedOverTls
-from tests.support.environs import RECONCILE, TTS, WATCHDOG, gates
+from tests.support.environs import RECONCILE, WATCHDOG
 from tests.support.fake_cluster import SYSTEM, T4
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -74,14 +74,12 @@ def stopped(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     return lines
 
 
-@pytest.mark.parametrize(("agent", "environ"), [("reconcile", RECONCILE), ("watchdog", WATCHDOG), ("gate", gates(TTS))])
-def test_sigterm_ends_a_run_that_waits_for_a_server_that_sends_nothing(
-    zipapp: Path, served: ServedOverTls, agent: str, environ: Mapping[str, str]
-) -> None:
+def test_sigterm_ends_a_run_that_waits_for_a_server_that_sends_nothing(zipapp: Path, served: ServedOverTls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(PATIENCE_SECONDS)
         port = str(silent.getsockname()[1])
-        with started(zipapp, agent, {**environ, **served.environ(), "KUBERNETES_SERVICE_PORT": port}) as process:
+        environ = {**WATCHDOG, **served.environ(), "KUBERNETES_SERVICE_PORT": port}
+        with started(zipapp, "watchdog", environ) as process:
             connected, _ = silent.accept()
             with connected:
                 assert stopped(process)[-1]["message"] == "stopped by SIGTERM"

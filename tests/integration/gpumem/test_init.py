@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpumem.init import command
-from gpumem.prometheus import HistoryError
 from tests.support.given_clusters import (
     GPU,
     STEADY,
@@ -85,9 +84,3 @@ def test_budgets_are_the_measured_peaks(address: str, tmp_path: Path) -> None:
     assert seats["llm"].source == f"measured peak {ALONE_MIB} of 2 days, {DCGM}"
     # DCGM counts the use of all pods on the shared device.
     assert seats["android-emulator"].is_assumed
-
-
-def test_a_prometheus_that_is_away_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(HistoryError, match=r"http://127.0.0.1:1: "):
-        command.report(cluster().api(), "mine", tmp_path, prometheus="http://127.0.0.1:1", days=2, overwrite=False)
-    assert list(tmp_path.iterdir()) == []

@@ -56,17 +56,6 @@ def test_it_knows_the_pods_with_their_budgets_the_ledger_and_the_nodes_own_pool(
         assert (found.last.node.uid, found.last.pool) == (f"uid-{NODE}", T4)
 
 
-def test_pods_come_change_and_go(served: Served) -> None:
-    with kept(served) as found:
-        for event, status, seen in (
-            ("ADDED", {"status": {"phase": "Pending"}}, lambda: len(found.last.node_pods.pods) == 2),
-            ("MODIFIED", {}, lambda: found.last.node_pods.pods[-1].containers),
-            ("DELETED", {}, lambda: declared(found) == [("chat-0", 5000)]),
-        ):
-            served.cluster.tell(event, "/api/v1/pods", pod("chat-1", served.cluster.next_version(), **status))
-            eventually(seen)
-
-
 def test_a_deleted_ledger_leaves_names_without_budgets_until_there_is_a_new_one(served: Served) -> None:
     with kept(served) as found:
         served.cluster.delete_ledger()

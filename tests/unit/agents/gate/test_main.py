@@ -186,10 +186,7 @@ def test_a_failed_probe_changes_nothing_and_delays_nobody(roomy: Served) -> None
     )
 
 
-@pytest.mark.parametrize(
-    "error",
-    [OverflowError, RecursionError, ValueError, UnicodeError, MemoryError, TypeError, KeyError, OSError],
-)
+@pytest.mark.parametrize("error", [OverflowError, OSError])
 def test_whatever_a_probe_raises_is_its_own_workloads_problem(roomy: Served, error: type[Exception]) -> None:
     """Before the fix, the probe of one tenant could end the gate's run for all tenants."""
     broken = HttpJson(url="http://queue/", field="pending")

@@ -51,14 +51,6 @@ def test_any_other_pod_is_not_protected(other: dict[str, Any]) -> None:
     assert RULE.protect(Pod(other)) is None
 
 
-def test_a_static_pod_is_known_by_the_uid_that_its_control_group_bears() -> None:
-    static = pod()
-    static["metadata"] |= mirror("hash", "node-4")
-    found = RULE.protect(Pod(static))
-    assert found is not None
-    assert (found.uid, found.group_uid) == ("uid-llm", "hash")
-
-
 def test_a_pod_whose_limit_cannot_be_read_is_protected_as_one_without_and_reported_once(served: Served) -> None:
     odd = pod("odd", containers=[limited("much")])
     unlimited = RULE.protect(Pod(pod("odd", containers=[limited(None)])))

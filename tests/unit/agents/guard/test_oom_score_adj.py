@@ -23,11 +23,6 @@ def adj(process: Path) -> int:
     return int((process / "oom_score_adj").read_text()[:3])
 
 
-def test_a_higher_value_is_lowered(process: Path) -> None:
-    assert lower_adj(process.parent, 7, POD, 474) is AdjOutcome.LOWERED
-    assert adj(process) == 474
-
-
 @pytest.mark.parametrize("value", ["474", "473", "-998"])
 def test_a_value_is_never_raised(process: Path, value: str) -> None:
     (process / "oom_score_adj").write_text(f"{value}\n")

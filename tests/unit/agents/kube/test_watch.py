@@ -13,18 +13,6 @@ from tests.support.fake_cluster import Served
 from tests.support.informing import watched
 
 
-def test_the_request_bears_version_bookmarks_limit_and_selector(served: Served) -> None:
-    with watched(served, seconds=7.2, fieldSelector="spec.nodeName!="):
-        pass
-    assert served.cluster.requests == [
-        (
-            "GET",
-            f"{NODES}?watch=1&allowWatchBookmarks=true&resourceVersion=100&timeoutSeconds=8"
-            "&fieldSelector=spec.nodeName%21%3D",
-        )
-    ]
-
-
 def test_what_is_no_event_is_an_error(served: Served) -> None:
     with watched(served) as events:
         served.cluster.history.append((NODES, {"object": {"metadata": {}}}))
