@@ -89,7 +89,7 @@ class KueueRunner:
     @property
     def pause_seconds(self) -> float:
         """The seconds until the next step."""
-        return 1 if self._steady_steps else 0.5
+        return 2 if self._steady_steps else 0.5
 
     def stop(self) -> None:
         if self._process is not None:
