@@ -30,7 +30,7 @@ def kill_amid(stack: Rollout, command: str, moment: Callable[[], object], *, alo
     engine = stack.workspace.engine(command, "prod") if alone else ours
     at_the_end = {"KUBECONFIG": str(stack.cluster.kubeconfig), "PULUMI_SKIP_CHECKPOINTS": "true"}
     environment = {**stack.workspace.env, **at_the_end}
-    code = kill_at(moment, engine, cwd=stack.workspace.project, env=environment, log=log, pause_seconds=0.05)
+    code = kill_at(moment, engine, cwd=stack.workspace.project, env=environment, log=log)
     assert code == -signal.SIGKILL, log.read_text()
 
 
@@ -41,9 +41,8 @@ def kill_at(
     cwd: Path,
     env: Mapping[str, str],
     log: Path,
-    pause_seconds: float = 0.2,
 ) -> int:
-    """Kills the command as soon as `moment` is true. A short moment needs a short pause, and a pause saves CPU time.
+    """Kills the command as soon as `moment` is true.
 
     Once the condition is true, SIGSTOP stops the processes and `moment` runs again, so that the condition is still true
     at the kill.
@@ -65,7 +64,7 @@ def kill_at(
                 lambda: process.poll() is not None or (moment() and stands_still_at(process.pid, moment)),
                 f"{' '.join(command)} comes to where it is to be killed",
                 log.read_text,
-                pause_seconds=pause_seconds,
+                pause_seconds=0.2,
             )
         finally:
             kill_session(process.pid)
