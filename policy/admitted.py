@@ -29,12 +29,13 @@ _ABOUT_NO_POD = (policy_names.POD_SECURITY, policy_names.PLACE_QUEUED, policy_na
 
 
 # A part on the left adds nothing for a reader who is told about a part on the right: a pod of no tenant has no budget,
-# and a container that chooses its device hides the scheduler's.
+# a container that chooses its device hides the scheduler's, and a pod that names its seat has the size of this seat.
 _FOLLOWS = {
     policy_names.GPU_BUDGET: {policy_names.GPU_TENANTS},
     policy_names.DEVICE_RUNTIMES: {policy_names.GPU_TENANTS, policy_names.GPU_BUDGET},
     policy_names.GPU_COUNT_USE: {policy_names.GPU_TENANTS, policy_names.GPU_BUDGET},
     policy_names.DEVICE_PLACED: {policy_names.DEVICE_CHOICE},
+    policy_names.SEAT_SIZES: {policy_names.SEAT_LABELS},
 }
 
 

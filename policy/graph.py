@@ -83,26 +83,6 @@ class Graph:
         called = self._by_name[kind].get(name, ())
         return next((o for o in called if namespace is None or o.namespace == namespace), None)
 
-    def beside(self, found: Object, *kinds: str) -> list[Object]:
-        """Returns the objects of these kinds in the namespace of `found`. The result includes objects with an unknown
-        or unreadable namespace."""
-        namespace = _namespace(found)
-        indexes = [self._in_namespaces(kind) for kind in kinds]
-        there = [each for index in indexes for each in index.get(namespace, ())] if namespace is not None else []
-        return [*there, *(each for index in indexes for each in index.get(None, ()))]
-
-    def _in_namespaces(self, kind: str) -> Mapping[str | None, list[Object]]:
-        if kind not in self._by_namespace:
-            grouped: dict[str | None, list[Object]] = {}
-            for found in self.of(kind):
-                grouped.setdefault(_namespace(found), []).append(found)
-            self._by_namespace[kind] = grouped
-        return self._by_namespace[kind]
-
-    @cached_property
-    def _by_namespace(self) -> dict[str, Mapping[str | None, list[Object]]]:
-        return {}
-
     @cached_property
     def _by_name(self) -> dict[str, Mapping[str, list[Object]]]:
         return {}
@@ -263,13 +243,6 @@ class Graph:
         return [pool for pool in shared if may_run_on(pod_spec, pool.node_selector)]
 
 
-def _namespace(found: Object) -> str | None:
-    try:
-        return None if is_unknown(found.namespace) else str(found.namespace)
-    except ShapeError:
-        return None
-
-
 # the decoded value, the findings, and the objects that contain the value
 _Read = tuple[T | None, list[Finding], list[Object]]
 
@@ -290,7 +263,7 @@ def _decoded(
         if other == rules:
             same.append(found)
             continue
-        findings += problems or [_another(found, key, _difference(configured, _data_of(found, key)))]
+        findings += problems or [_another(found, key)]
     return rules, findings, same
 
 
@@ -314,25 +287,12 @@ def _data_of(found: Object, key: str) -> Any:
     return from_json(text_at(data, key))
 
 
-def _another(found: Object, key: str, difference: str) -> Finding:
+def _another(found: Object, key: str) -> Finding:
     return Finding(
-        f"{found}: is another {_WHAT[key]} than the pack's configuration, which rules: {difference}; remove it, or "
-        "write the platform's output into the configuration again",
+        f"{found}: is another {_WHAT[key]} than the pack's configuration, which rules; remove it, or write the "
+        "platform's output into the configuration again",
         found.urn,
     )
-
-
-def _difference(configured: Any, declared: Any, path: str = "") -> str:
-    if isinstance(configured, Mapping) and isinstance(declared, Mapping):
-        pairs = ((key, configured.get(key), declared.get(key)) for key in {**configured, **declared})
-    elif isinstance(configured, list) and isinstance(declared, list) and len(configured) == len(declared):
-        pairs = ((str(index), *both) for index, both in enumerate(zip(configured, declared, strict=True)))
-    else:
-        if isinstance(configured, list | Mapping) or isinstance(declared, list | Mapping):
-            return f"{path} differs"
-        return f"{path} is {declared}, configured is {configured}"
-    differing = next(((key, a, b) for key, a, b in pairs if a != b), None)
-    return _difference(differing[1], differing[2], f"{path}.{differing[0]}".strip(".")) if differing else "it differs"
 
 
 def runs_pods(found: Object) -> bool:

@@ -6,22 +6,22 @@ from typing import Any
 
 from policy.admitted import PodJudge
 from policy.finding import Finding, judge_each
-from policy.graph import Graph, is_gpumem, is_queued, requested_resources
+from policy.graph import Graph, is_queued
 from policy.objects import Object, text_at
 from policy.rule import A_RESIDENT, MAIN, Example, rule
+from policy.rules.workloads import judges_the_size
 from policy.unknown import is_unknown
 from tenancy import names, policy_names
 from tenancy.ledger import Ledger
-from tenancy.pod_size import PodSize
 from tenancy.policy_names import Refusal
 from tenancy.reach import DEVICE_PATHS
-from tenancy.workload import Manifest, map_at, maps_at, pod_template
+from tenancy.workload import map_at, maps_at, pod_template
 
 # For pods that ask for gpumem, the rules `seats` and `device` report these, and name the workload's seat.
-_SAID_BY_SEATS = (
+_SAID_BY_SEATS: tuple[str, ...] = (
     *(policy_names.GPU_TENANTS, policy_names.QUEUED_PODS, policy_names.GPU_BUDGET, policy_names.DEVICE_SPREAD),
-    policy_names.SEAT_SIZES,
 )
+_SIZES = (policy_names.SEAT_SIZES, policy_names.SEAT_LABELS)
 
 
 @rule("admission", Example(f"{MAIN}.securityContext", {"privileged": True}, {"privileged": False}, of=A_RESIDENT))
@@ -56,21 +56,16 @@ def _handler(found: Object) -> Any:
 
 def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: Object) -> Iterator[Finding]:
     template = pod_template(workload.manifest) or {}
-    budgeted = any(map(is_gpumem, requested_resources(map_at(template, "spec"))))
+    asking = [request for request in graph.requests if request.workload is workload]
+    said_by_seats = _SAID_BY_SEATS if asking else ()
+    if any(judges_the_size(graph, request) for request in asking):
+        said_by_seats += _SIZES
 
     def said(refusal: Refusal) -> bool:
-        by_seats = refusal.part.startswith(_SAID_BY_SEATS) or (
-            refusal.part.startswith(policy_names.SEAT_LABELS) and _has_another_size(ledger, workload, template)
-        )
-        return (budgeted and by_seats) or _is_ours(graph, workload, refusal)
+        return refusal.part.startswith(said_by_seats) or _is_ours(graph, workload, refusal)
 
     queued = is_queued(ledger, workload)
     yield from PodJudge(ledger, workload.namespace, template, queued=queued, handlers=handlers).findings(workload, said)
-
-
-def _has_another_size(ledger: Ledger, workload: Object, template: Manifest) -> bool:
-    queues = workload.namespace in ledger.queue_tenants
-    return not queues and PodSize(ledger, workload.namespace, template).is_unlike_its_label
 
 
 def _is_ours(graph: Graph, workload: Object, refusal: Refusal) -> bool:

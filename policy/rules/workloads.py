@@ -11,9 +11,7 @@ from policy.unknown import is_unknown
 from tenancy import names, reach
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import GPU
-from tenancy.pod_size import PodSize
-from tenancy.quantity import QuantityError, whole
-from tenancy.units import MIB
+from tenancy.quantity import whole
 from tenancy.workload import (
     UnboundedError,
     containers_of,
@@ -25,7 +23,6 @@ from tenancy.workload import (
     value_or,
 )
 
-_LEAST_IN_BYTES = MIB  # A larger request is in bytes, because no node has so many MiB of GPU memory.
 # The field with the largest number of replicas, and its default.
 _SCALERS = {
     "HorizontalPodAutoscaler.autoscaling": ("maxReplicas", 0),
@@ -53,8 +50,6 @@ def device(graph: Graph) -> Iterator[Finding]:
 
 
 def _device(graph: Graph, request: PodRequest) -> Iterator[Finding]:
-    if graph.ledger and _meant_mib(graph.ledger, request):
-        return  # The rule `seats` reports a workload with a request in bytes.
     pools = graph.reachable_pools(request.pod_spec)
     counted, count = _count_resource(request), _devices_of(request)
     share = -(-request.mib // count)
@@ -97,12 +92,6 @@ def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding
     seat, workload = request.seat, request.workload
     if request.resource != ledger.names.gpumem:
         yield Finding(f"{request}: asks for {request.resource}, the ledger's is {ledger.names.gpumem}", request.urn)
-    elif meant := _meant_mib(ledger, request):
-        yield Finding(
-            f"{request}: a pod asks for {request.mib} MiB: {request.resource} counts MiB and takes no unit; write "
-            f"{meant}",
-            request.urn,
-        )
     elif seat is None and not request.mib:
         return  # Admission also treats a request of 0 as no request.
     elif seat is None and workload.namespace in ledger.exempt_namespaces:
@@ -116,24 +105,30 @@ def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding
             f"{request}: asks for {request.mib} MiB without a seat; {_to_a_seat(ledger, request)}", request.urn
         )
     elif seat is not None:
-        count = _devices_of(request)
-        if seat.devices_per_pod not in (1, count):
-            devices, each = "1 device" if count == 1 else f"{count} devices", seat.devices_per_pod
-            yield Finding(
-                f"{request}: a pod is on {devices}, its seat has {each}; set {_count_resource(request)} to {each} and "
-                f"{request.resource} to {seat.pod_mib}, or change residents.{seat.name}.devices_per_pod",
-                request.urn,
-            )
-        elif request.mib > seat.gpumem_mib * count:
+        if _exceeds(request, seat):
+            count = _devices_of(request)
             on = f" on {count} devices" if count > 1 else ""
             yield Finding(
                 f"{request}: a pod asks for {request.mib} MiB{on}, its seat has {seat.gpumem_mib}; lower its "
                 f"limits or raise residents.{seat.name}.gpumem_mib",
                 request.urn,
             )
-        elif not _is_a_size(graph, ledger, request):
-            yield Finding(f"{request}: {_of_another_size(request, seat, count)}", request.urn)
         yield from _pool(graph, request, seat)
+
+
+def judges_the_size(graph: Graph, request: PodRequest) -> bool:
+    """Returns True if rules of this module have a finding on the size of the pod. The rule `admission` reports any
+    other size that is not the seat's."""
+    try:
+        found = (*_device(graph, request), *_whole_mib(request))
+    except UNREADABLE:
+        return True
+    return bool(found) or request.seat is None or _exceeds(request, request.seat)
+
+
+def _exceeds(request: PodRequest, seat: Seat) -> bool:
+    count = _devices_of(request)
+    return seat.devices_per_pod in (1, count) and request.mib > seat.gpumem_mib * count
 
 
 def _to_a_seat(ledger: Ledger, request: PodRequest) -> str:
@@ -154,28 +149,6 @@ def _to_a_seat(ledger: Ledger, request: PodRequest) -> str:
     return "Pulumi makes up its name anew in each run; write metadata.name, and add a resident with this name"
 
 
-def _of_another_size(request: PodRequest, seat: Seat, count: int) -> str:
-    """Returns the message about a pod that asks for less memory than its seat has."""
-    lower = f"residents.{seat.name}.gpumem_mib"
-    if count == 1:
-        return (
-            f"a pod asks for {request.mib} MiB, its seat is {seat.gpumem_mib}, and admission lets in exactly the "
-            f"seat's size; write {seat.gpumem_mib}, or lower {lower} to {request.mib}"
-        )
-    has = f"{seat.gpumem_mib} on {seat.replicas if seat.devices_per_pod == 1 else count}"
-    return (
-        f"a pod asks for {request.mib} MiB on {count} devices, its seat has {has}, and admission lets in exactly the "
-        f"seat's size; ask for {seat.gpumem_mib} on each device, or change residents.{seat.name}"
-    )
-
-
-def _meant_mib(ledger: Ledger, request: PodRequest) -> int:
-    """Returns the MiB that the author of a very large request, such as 3Gi, probably meant. The request must be in
-    bytes. Returns 0 for all smaller requests."""
-    largest = max((pool.node_mib for pool in ledger.shared_pools), default=0)
-    return request.mib // MIB if request.mib > max(largest, _LEAST_IN_BYTES) else 0
-
-
 def _devices_of(request: PodRequest) -> int:
     return max(pod_request(request.pod_spec, _count_resource(request)), 1)
 
@@ -187,18 +160,6 @@ def _placeable(graph: Graph, request: PodRequest) -> int:
 
 def _count_resource(request: PodRequest) -> str:
     return request.resource.removesuffix(names.GPUMEM_SUFFIX) + names.GPU_COUNT_SUFFIX
-
-
-def _is_a_size(graph: Graph, ledger: Ledger, request: PodRequest) -> bool:
-    """Returns True if admission accepts a pod with this request. A queue tenant's pods may have any size."""
-    workload = request.workload
-    template = pod_template(workload.manifest) or {}
-    queues = workload.namespace in ledger.queue_tenants
-    count = _devices_of(request)
-    if request.mib % count or count > _placeable(graph, request):
-        return True  # The rule `device` reports this pod.
-    size = PodSize(ledger, workload.namespace, template)
-    return bool(not request.mib or queues or (size.is_a_seat and not size.is_unlike_its_label))
 
 
 def _pool(graph: Graph, request: PodRequest, seat: Seat) -> Iterator[Finding]:
@@ -378,18 +339,10 @@ def _of_the_pod(graph: Graph, workload: Object) -> Iterator[Finding]:
 
 def _whole_mib(request: PodRequest) -> Iterator[Finding]:
     for container in containers_of(request.pod_spec):
-        resources = map_at(container, "resources")
-        limit = value_or(map_at(resources, "limits"), request.resource, None)
-        asked = value_or(map_at(resources, "requests"), request.resource, limit)
-        where = f"{request}: container {container.get('name')}"
-        try:
-            amounts = [whole(amount) for amount in (asked, limit) if amount is not None]
-        except QuantityError as error:
-            yield Finding(f"{where}: {error}; write {request.resource} in whole MiB", request.urn)
-            continue
-        if any(amount < 0 for amount in amounts):
-            yield Finding(f"{where}: {request.resource} is negative", request.urn)
-        elif amounts and limit is None:
-            yield Finding(f"{where}: requests {amounts[0]} MiB without a limit; write the limit alone", request.urn)
-        elif amounts and amounts[0] != amounts[-1]:
-            yield Finding(f"{where}: requests {amounts[0]} MiB and limits {amounts[1]}; make them equal", request.urn)
+        parts = [map_at(container, "resources", part) for part in ("requests", "limits")]
+        asked, limit = (whole(part[request.resource]) if request.resource in part else None for part in parts)
+        where = f"{request}: container {container.get('name')}: requests {asked} MiB"
+        if asked is not None and limit is None:
+            yield Finding(f"{where} without a limit; write the limit alone", request.urn)
+        elif asked is not None and asked != limit:
+            yield Finding(f"{where} and limits {limit}; make them equal", request.urn)

@@ -154,8 +154,8 @@ def test_a_budget_is_no_way_past_the_scheduler() -> None:
 
 def test_a_pod_smaller_than_its_seat_would_be_refused_by_admission() -> None:
     assert judge(consumer(4000), CONFIG) == [
-        "seats: Deployment llama-swap/llama-swap: a pod asks for 4000 MiB, its seat is 5000, and admission lets in "
-        "exactly the seat's size; write 5000, or lower residents.llama-swap.gpumem_mib to 4000"
+        "admission: Deployment llama-swap/llama-swap: a pod with viktorbarzin.me/gpumem is as large as a seat: ask for "
+        "5000 MiB, times viktorbarzin.me/gpu-count where it is on several devices; residents of the stack has more"
     ]
 
 

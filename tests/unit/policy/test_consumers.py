@@ -45,8 +45,7 @@ def test_the_configured_ledger_rules_and_another_in_the_graph_is_refused() -> No
     mine = {"mine": graphs.ledger_object(graphs.seat("llama-swap", gpumem_mib=12_000))}
     assert judge(consumer(12_000) | mine, CONFIG) == [
         "ledger: ConfigMap gpu-tenancy-system/gpu-tenancy-ledger: is another ledger than the pack's configuration, "
-        "which rules: seats.1.gpumem_mib is 12000, configured is 5000; remove it, or write the platform's output into "
-        "the configuration again",
+        "which rules; remove it, or write the platform's output into the configuration again",
         "seats: Deployment llama-swap/llama-swap: a pod asks for 12000 MiB, its seat has 5000; lower its limits or "
         "raise residents.llama-swap.gpumem_mib",
     ]
@@ -110,8 +109,9 @@ def test_the_seat_is_found_by_label_too() -> None:
             1800,
             "immich-ml",
             [
-                "seats: Deployment immich/immich-server: a pod asks for 1800 MiB, its seat is 3000, and admission lets "
-                "in exactly the seat's size; write 3000, or lower residents.immich-ml.gpumem_mib to 1800"
+                "admission: Deployment immich/immich-server: no seat of this namespace with the name immich-ml has "
+                "the size of this pod, which asks for 1800 viktorbarzin.me/gpumem on 1 devices: copy labels and "
+                "resources of the resident from the output residents, or remove the label viktorbarzin.me/seat"
             ],
         ),
         (
@@ -209,12 +209,3 @@ def test_a_seat_may_select_its_pool_by_node_affinity() -> None:
     put(program["llama-swap"], "spec.template.spec.affinity", affinity((label, "In", ["mps"])))
     (line,) = judge(program, config)
     assert "its seat is on t4, which its nodeSelector or nodeAffinity rules out" in line
-
-
-@pytest.mark.parametrize(("written", "meant"), [("3Gi", 3072), ("3072Mi", 3072), ("5000M", 4768)])
-def test_a_unit_is_one_line_with_the_number_that_was_meant(written: str, meant: int) -> None:
-    program = graphs.platform()
-    put(program["llama-swap"], "spec.template.spec.containers.0.resources.limits", {GPUMEM: written})
-    (line,) = judge(program)
-    assert line.startswith("seats: Deployment llama-swap/llama-swap: a pod asks for ")
-    assert line.endswith(f"viktorbarzin.me/gpumem counts MiB and takes no unit; write {meant}")

@@ -7,7 +7,6 @@ from tests.support import graphs
 from tests.support.graphs import BATCH, GPUMEM, judge, platform, put
 
 LLAMA = "spec.template.spec.containers.0"
-NEGATIVE = [{"name": "a", "image": graphs.IMAGE, "resources": {"limits": {GPUMEM: -5000}}}]
 BOTH_KEYS = {f"limits.{GPUMEM}": "2000", f"requests.{GPUMEM}": "2000"}
 OTHER_DOMAIN = {"requests.example.com/gpumem": "2000", f"requests.{GPUMEM}": "2000"}
 THREE_DEVICES = {f"requests.{GPUMEM}": "4800", "requests.viktorbarzin.me/gpu-count": "3"}
@@ -28,13 +27,6 @@ FIELDS: list[tuple[str, str, object, str, str]] = [
     ),
     ("llama-swap", f"{LLAMA}.resources.limits", {GPUMEM: "4999500m"}, "whole-mib", "'4999500m' is not a whole"),
     ("llama-swap", f"{LLAMA}.resources", {"requests": {GPUMEM: "5000"}}, "whole-mib", "requests 5000 MiB without a"),
-    (
-        "llama-swap",
-        "spec.template.spec.initContainers",
-        NEGATIVE,
-        "whole-mib",
-        "container a: viktorbarzin.me/gpumem is ne",
-    ),
     (
         "llama-swap",
         "spec.template.spec.priorityClassName",

@@ -134,7 +134,7 @@ def test_a_pool_promises_at_most_what_a_node_of_the_program_shows(
     [
         ({GPUMEM: "5000", COUNTED: "2"}, None),
         ({GPUMEM: "4999", COUNTED: "2"}, "a pod asks for 4999 MiB on 2 devices, which share it evenly; make it 5000"),
-        ({GPUMEM: "2000", COUNTED: "2"}, "a pod asks for 2000 MiB on 2 devices, its seat has 2500 on 3"),
+        ({GPUMEM: "2000", COUNTED: "2"}, "a pod with viktorbarzin.me/gpumem is as large as a seat: ask for 2500 MiB"),
         ({GPUMEM: "7500", COUNTED: "3"}, "a pod asks for 3 devices, a node has 2; lower viktorbarzin.me/gpu-count"),
         ({GPUMEM: "5000"}, "a pod asks for 5000 MiB, its seat has 2500; lower its limits or raise residents."),
     ],

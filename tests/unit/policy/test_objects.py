@@ -9,7 +9,7 @@ from tests.support.graphs import SYSTEM, UNKNOWN, Manifest, judge, platform
 
 HPA = {"scaleTargetRef": {"kind": "Deployment", "name": "llama-swap"}, "maxReplicas": 3}
 KEDA = {"scaleTargetRef": {"name": "llama-swap"}}
-PILE_UP = {"jobTemplate": {"spec": {"template": graphs.pod(10)}}}
+PILE_UP = {"jobTemplate": {"spec": {"template": graphs.pod(2000)}}}
 TASKS = {"tasks": [{"template": graphs.pod(1000)}]}
 
 
