@@ -30,13 +30,3 @@ def test_the_engine_reports_all_that_the_settings_refuse_at_once(space: Workspac
     assert outcome.code != 0
     assert [message for message in expected if message not in outcome.text] == [], outcome.text
     assert "Traceback" not in outcome.text
-
-
-def test_a_stack_without_the_optional_parts_passes_also_before_a_cluster_that_is_out_of_reach(space: Workspace) -> None:
-    def change(config: dict[str, Any]) -> None:
-        for key in set(config) - {"cluster", "pools"}:
-            del config[key]
-
-    space.change(change)
-    outcome = space.preview(KUBECONFIG=str(space.unreachable()))
-    assert outcome.code == 0, outcome.text

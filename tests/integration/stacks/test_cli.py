@@ -314,6 +314,8 @@ def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
     engine(project, "exit 5")
     assert main(["up", "--stack", "prod", "--yes"], project) == 5
     assert main(["destroy", "--stack", "prod", "--yes"], project) == 5
+    assert main(["render", "--stack", "prod", "--out", str(project / "out")], project) == 5
+    assert not (project / "out").exists()
     config = Path(os.environ["KUBECONFIG"])
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
@@ -323,7 +325,11 @@ def test_nothing_is_applied_that_was_refused_or_without_a_cluster(
         assert capsys.readouterr().err == (
             f"no cluster: context lab at https://127.0.0.1:{port} does not answer (Connection refused)\n"
         )
-    assert [call.split()[0] for call in calls(project) if not call.startswith("stack")] == ["preview", "destroy"]
+    assert [call.split()[0] for call in calls(project) if not call.startswith("stack")] == [
+        "preview",
+        "destroy",
+        "preview",
+    ]
 
 
 @pytest.mark.parametrize("ending", ["", "\n"])

@@ -14,6 +14,10 @@ def test_prod_breaks_no_rule() -> None:
     assert judge(program) == []
 
 
+def test_a_stack_without_the_optional_parts_breaks_no_rule() -> None:
+    assert judge(declared({part: raw()[part] for part in ("cluster", "pools")})) == []
+
+
 def test_prod_on_a_cluster_with_its_classes_breaks_no_rule() -> None:
     config = raw()
     for priority in config["priorities"].values():
