@@ -7,8 +7,8 @@ on-demand workloads. Pure.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agents.extender.cache.node_info import DeviceUsage, NodeInfo
 from agents.extender.cache.pod_info import PodInfo
-from agents.extender.cache.snapshot import DeviceUsage, NodeUsage
 from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from gpumem.cluster import ClusterSnapshot, GatedWorkload, age
@@ -148,11 +148,11 @@ def _nodes(cluster: ClusterSnapshot, wanted: Filter, closed: Mapping[str, str]) 
     holders = _Holders(cluster, wanted, closed)
     shared = {pool.name for pool in cluster.ledger.shared_pools}
     rows = []
-    for usage in cluster.cache.snapshot():
-        pool = cluster.devices[usage.node].pool if usage.node in cluster.devices else None
-        known = usage.devices or usage.adrift or pool in shared
-        if known and wanted.takes(usage.node, pool):
-            rows.append(holders.node(usage))
+    for node in cluster.cache.snapshot():
+        pool = node.inventory.pool if node.inventory else None
+        known = node.devices or node.adrift or pool in shared
+        if known and wanted.takes(node.node, pool):
+            rows.append(holders.node(node))
     return tuple(rows)
 
 
@@ -225,16 +225,14 @@ class _Holders:
         self._pods = {pod.uid: pod for pod in cluster.pods}
         self._seats: dict[tuple[str, MemoryRequest, str | None, str], str | None] = {}
 
-    def node(self, usage: NodeUsage) -> NodeRow:
-        reading, devices = self._cluster.measured.get(usage.node), self._cluster.devices.get(usage.node)
-        floor_mib = devices.floor_mib if devices else 0
-        absent = self._cluster.cache.node(usage.node).absent
-        pool = devices.pool if devices else usage.pool
-        unusable = self._closed.get(usage.node, usage.unusable)
-        advertised = advertised_mib(self._cluster, usage.node) if devices else 0
-        most_mib = 0 if unusable else max(advertised - held_mib(self._cluster, usage.node), 0)
+    def node(self, node: NodeInfo) -> NodeRow:
+        reading, devices = self._cluster.measured.get(node.node), node.inventory
+        floor_mib, pool = (devices.floor_mib, devices.pool) if devices else (0, None)
+        unusable = self._closed.get(node.node, devices.unusable if devices else None)
+        advertised = advertised_mib(self._cluster, node.node) if devices else 0
+        most_mib = 0 if unusable else max(advertised - held_mib(self._cluster, node.node), 0)
         return NodeRow(
-            node=usage.node,
+            node=node.node,
             pool=pool,
             unusable=unusable,
             devices=tuple(
@@ -242,14 +240,14 @@ class _Holders:
                     each,
                     reading,
                     floor_mib,
-                    absent.get(each.index, 0),
+                    node.absent.get(each.index, 0),
                     self._on(each, pool, reading),
                     most_mib=most_mib,
                 )
-                for each in usage.devices
+                for each in node.devices
             ),
-            unadvertised_mib=max(sum(each.mib for each in usage.devices) - advertised, 0),
-            adrift=tuple(self._holder(pod, pool, None, None) for pod in usage.adrift if self._is_shown(pod)),
+            unadvertised_mib=max(sum(each.mib for each in node.devices) - advertised, 0),
+            adrift=tuple(self._holder(pod, pool, None, None) for pod in node.adrift if self._is_shown(pod)),
         )
 
     def _on(self, usage: DeviceUsage, pool: str | None, reading: NodeTelemetry | None) -> Iterator[Holder]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, LifoQueue
 
-from agents.extender.cache.cache import LOST_SECONDS, Cache
+from agents.extender.cache.cache import Cache
 from agents.extender.cache.pod_info import PodInfo
 from agents.extender.protocol import BindRequest
 from agents.extender.waiting import WaitingPods
@@ -91,11 +91,8 @@ class Binder:
             with self.connections.one() as api:
                 api.create(path, _body(binding, chosen, names))
         except ApiError as error:
-            now = self.clock.monotonic()
-            if error.retried:  # the API server may have bound the pod without an answer
-                self.cache.doubt(binding.uid, now + LOST_SECONDS)
-            else:
-                self.cache.forget(binding.uid, now)
+            if not error.retried:  # otherwise the API server may have bound the pod without an answer
+                self.cache.forget(binding.uid, self.clock.monotonic())
             raise
         self.cache.finish_binding(binding.uid, self.clock.monotonic())
         return chosen

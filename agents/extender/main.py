@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from agents.extender.bind import TIMEOUT_SECONDS, Binder, ClientPool
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.comparer import Comparer
+from agents.extender.cache.drift import Comparer
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import ReadingRefresher
 from agents.extender.filter import PlacementVerbs

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.node_info import Shortage, UndeclaredUse
+from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import NO_SEAT, Entitlement
+from agents.extender.cache.reading import UndeclaredUse
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log

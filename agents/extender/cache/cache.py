@@ -1,10 +1,12 @@
-"""The scheduler cache: the pods on each device, and the choice of nodes and devices for waiting pods.
+"""The scheduler cache: what the API and the exporters have shown of nodes and pods, and the devices that the extender
+has given to pods since (search.py).
 
 A pod's states are reserved, assumed, bound and terminating, as in kube-scheduler's cache. The API has everything in the
 cache except the reservations. One lock guards the cache, and no method does I/O. Sizes are in MiB of GPU memory, and
 times are in monotonic seconds.
 """
 
+import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,11 +14,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import MeasuredMemory, NodeInfo, Shortage
-from agents.extender.cache.pod_info import NO_SEAT, Entitlement, Known, Nomination, PodInfo, PodState
+from agents.extender.cache.node_info import NodeInfo, Shortage
+from agents.extender.cache.pod_info import NO_SEAT, Bound, Entitlement, Known, Nomination, PodInfo, PodState
+from agents.extender.cache.reading import MeasuredMemory
 from agents.extender.cache.search import Answer, Search
 from agents.extender.cache.seats import PoolSeats
-from agents.extender.cache.snapshot import Drift, NodeUsage, drift_of, usage_of
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Chooser, MemoryRequest, Scoring, best_fit
 from tenancy.devices.fragmentation import PodMix
@@ -28,22 +30,20 @@ RESERVE_SECONDS = 30.0
 # The longest time between a pod's nomination and its bind. The time between nomination and bind includes the grace
 # periods of the victims.
 NOMINATED_SECONDS = 300.0
-# The watch shows a bound pod within this time. An assumed pod that may not be bound keeps its devices for as long.
+# A pod whose bind got no answer keeps its devices for this time. The watch shows a bound pod within this time.
 LOST_SECONDS = 60.0
 # A reading is valid for this time: four of the exporter's intervals.
 MEASURED_SECONDS = 60.0
 # If two readings are less than this many seconds apart, the cache has fetched the same reading twice
 # (agents/telemetry/client.py).
 _STEP_SECONDS = 1.0
-# The NodeInfo for each node that the cache does not know.
-NOWHERE = NodeInfo("")
 
 
 class Cache:
     """Stores all nodes and pods. For an unknown node or pod, the methods raise no error.
 
     With Scoring.FRAGMENTATION, the score of a device depends on the requests of the bound pods. The cache learns the
-    requests of the bound pods from the calls of `replace` and `drift`.
+    requests of the bound pods from the calls of `replace` and `learn`.
     """
 
     def __init__(self, scoring: Scoring = Scoring.BEST_FIT) -> None:
@@ -51,10 +51,16 @@ class Cache:
         self._scoring = scoring
         self._choose: Chooser = best_fit
         self._pools: dict[str, PoolSeats] = {}
-        self._pods: dict[str, Known] = {}
-        self._nodes: dict[str, NodeInfo] = {}  # Whenever `_pods` changes, `_set` updates the nodes.
-        self._ends: dict[str, float] = {}  # the ends of reservations and of memory that is kept for pods
+        self._devices: dict[str, NodeDevices] = {}
+        self._readings: dict[str, MeasuredMemory] = {}
+        self._pods: dict[str, Bound] = {}
+        self._on: dict[str, dict[str, Bound]] = {}  # the pods of each node
+        self._nominated: dict[str, Nomination] = {}
+        self._ends: dict[str, float] = {}  # the ends of reservations and of binds without an answer
+        # The nodes, made anew by `_changed` whenever one of the fields above changes.
+        self._nodes: dict[str, NodeInfo] = {}
         self._stale = True  # if the absent seats must be counted again
+        self._listed_at = -math.inf
 
     # The methods that record what the API and the exporters show.
 
@@ -63,9 +69,7 @@ class Cache:
         with self._lock:
             self._pools = {pool.name: PoolSeats(ledger, pool) for pool in ledger.shared_pools}
             for devices in nodes:
-                node = self._node(devices.node)
-                node.inventory = devices
-                self._changed(node)
+                self.update_node(devices)
             self._stale = True
 
     def update_node(self, devices: NodeDevices) -> bool:
@@ -73,40 +77,45 @@ class Cache:
         their devices.
         """
         with self._lock:
-            node = self._node(devices.node)
-            if node.inventory == devices:
+            if self._devices.get(devices.node) == devices:
                 return False
-            node.inventory = devices
-            self._changed(node)
+            self._devices[devices.node] = devices
+            self._changed(devices.node)
             return True
 
     def remove_node(self, name: str) -> None:
         """Removes a node's devices. The informer removes the pods of the node one by one with `remove_pod`."""
         with self._lock:
-            node = self._node(name)
-            node.inventory = node.reading = None
-            self._changed(node)
+            self._devices.pop(name, None)
+            self._readings.pop(name, None)
+            self._changed(name)
 
-    def update_pod(self, pod: Known) -> None:
+    def update_pod(self, pod: Bound) -> None:
         """Records a pod that the API shows as bound and not ended."""
         with self._lock:
             if self._pods.get(pod.uid) != pod:
                 self._set(pod.uid, pod)
+            self._keep(pod.uid, None)
 
     def remove_pod(self, uid: str) -> None:
         """Removes a pod that has ended or no longer exists. A terminating pod keeps its devices."""
         with self._lock:
-            known = self._pods.get(uid)
-            if known is not None:
-                self._nodes[known.node].ended(uid)
-                self._set(uid, None)
+            pod = self._pods.get(uid)
+            if pod is not None and (reading := self._readings.get(pod.node)):
+                devices = self._devices[pod.node].devices if pod.node in self._devices else ()
+                self._readings[pod.node] = reading.without(uid, {device.uuid: device.index for device in devices})
+            self._set(uid, None)
+            self._keep(uid, None)
 
     def nominate(self, pod: Nomination, now: float) -> None:
         """Keeps the memory of the pod's victims for the pod until NOMINATED_SECONDS after the pod's first nomination to
         the node. A pod with a reservation needs no nomination.
         """
         with self._lock:
-            self._nominate(pod, now)
+            known = self._nominated.get(pod.uid)
+            again = known is not None and known.shown and known.node == pod.node
+            if not again and pod.uid not in self._pods:
+                self._keep(pod.uid, replace(pod, ends=now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
         """Prolongs the pod's nomination if the nominated node is in `nodes`, because more pods are being evicted there.
@@ -114,9 +123,9 @@ class Cache:
         The API does not show that a nomination is prolonged.
         """
         with self._lock:
-            known = self._pods.get(uid)
-            if isinstance(known, Nomination) and known.shown and known.node in nodes:
-                self._set(uid, replace(known, ends=now + NOMINATED_SECONDS))
+            known = self._nominated.get(uid)
+            if known is not None and known.shown and known.node in nodes:
+                self._keep(uid, replace(known, ends=now + NOMINATED_SECONDS))
 
     def withdraw(self, uid: str, now: float) -> bool:
         """Ends the pod's nomination, and returns True if the pod had one. Keeps the nominated pod's memory for another
@@ -125,12 +134,11 @@ class Cache:
         After a failed filter or bind, kube-scheduler removes the nomination and then retries the pod.
         """
         with self._lock:
-            known, nomination = self._pods.get(uid), self._nomination(uid)
-            if nomination is None or not nomination.shown:
+            known = self._nominated.get(uid)
+            if known is None or not known.shown:
                 return False
-            ends = min(nomination.ends, now + RESERVE_SECONDS)
-            left = replace(nomination, shown=False, ends=ends) if now < ends else None
-            self._set(uid, replace(known, nomination=left) if isinstance(known, PodInfo) else left)
+            ends = min(known.ends, now + RESERVE_SECONDS)
+            self._keep(uid, replace(known, shown=False, ends=ends) if now < ends else None)
             return True
 
     def retain(self, pod: Nomination, now: float) -> None:
@@ -141,17 +149,16 @@ class Cache:
         nomination. A nomination that has ended stays ended.
         """
         with self._lock:
-            known = self._pods.get(pod.uid)
-            if isinstance(known, Nomination) and known.node == pod.node and known.shown:
-                return
-            if known is None or isinstance(known, Nomination):
-                self._set(pod.uid, replace(pod, shown=False, ends=now + RESERVE_SECONDS))
+            known = self._nominated.get(pod.uid)
+            again = known is not None and known.shown and known.node == pod.node
+            if not again and pod.uid not in self._pods:
+                self._keep(pod.uid, replace(pod, shown=False, ends=now + RESERVE_SECONDS))
 
     def nominated_node(self, uid: str, now: float) -> str | None:
         """Returns the node that keeps memory for the pod, or None."""
         with self._lock:
-            known = self._pods.get(uid)
-            return known.node if isinstance(known, Nomination) and now < known.ends else None
+            known = self._nominated.get(uid)
+            return known.node if known is not None and now < known.ends else None
 
     def measure(
         self,
@@ -168,27 +175,24 @@ class Cache:
         Without a reading, only the ledger limits the memory that pods may get.
         """
         with self._lock:
-            info = self._nodes.get(node)
-            if info is None or (info.reading and at + MEASURED_SECONDS - info.reading.until < _STEP_SECONDS):
-                return  # keeps the stored reading, which `ended` has corrected for pods that have ended since
-            info.reading = MeasuredMemory(dict(unused), at + MEASURED_SECONDS, uses, frozenset(unknown))
-            info.recount_room(info.absent)
+            last, until = self._readings.get(node), at + MEASURED_SECONDS
+            if node not in self._nodes or (last and until - last.until < _STEP_SECONDS):
+                return  # keeps the stored reading, which `remove_pod` has corrected for pods that have ended since
+            self._readings[node] = MeasuredMemory(dict(unused), until, uses, frozenset(unknown))
+            self._changed(node)
 
     def finish_binding(self, uid: str, now: float) -> None:
         """Records that the API server has accepted the pod's binding. A list that begins after this call contains the
         pod, unless the pod was deleted.
+
+        If a list began during the bind, the pod keeps its end, because a pod that was bound and has ended before this
+        list was made is in neither the list nor the events after it.
         """
         with self._lock:
             known = self._pods.get(uid)
-            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED:
-                self._set(uid, replace(known, accepted_at=now))
-
-    def doubt(self, uid: str, ends: float) -> None:
-        """Frees the devices of an assumed pod at the time `ends`, unless the API shows by then that it was bound."""
-        with self._lock:
-            known = self._pods.get(uid)
-            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED:
-                self._set(uid, replace(known, ends=ends))
+            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED and known.ends is not None:
+                began = known.ends - LOST_SECONDS
+                self._set(uid, replace(known, accepted_at=now, ends=known.ends if self._listed_at >= began else None))
 
     def forget(self, uid: str, now: float) -> None:
         """Frees the devices of an assumed pod that was not bound. Keeps memory for the pod's retry (`retain`)."""
@@ -205,23 +209,26 @@ class Cache:
         may have been bound after the list was made.
         """
         with self._lock:
-            before, readings = self._pods, {name: node.reading for name, node in self._nodes.items()}
+            self._listed_at = since
             listed = {pod.uid: pod for pod in pods}
-            self._nodes, self._pods, self._ends, self._stale = {}, {}, {}, True
-            for uid, known in before.items():
-                if _is_unlisted(known, since) or (isinstance(known, Nomination) and uid in listed):
-                    self._set(uid, _doubted(known, since))
+            shown = {uid: pod for uid, pod in listed.items() if isinstance(pod, Nomination)}
+            for uid, known in [*self._pods.items()]:
+                if not _is_unlisted(known, since) and not isinstance(listed.get(uid), Bound):
+                    self._set(uid, None)
+            for uid, nomination in [*self._nominated.items()]:
+                if nomination.shown and uid not in shown:
+                    self._keep(uid, None)
+            devices = {each.node: each for each in nodes}
+            for name in self._devices.keys() - devices.keys():
+                self.remove_node(name)
+            for each in devices.values():
+                self.update_node(each)
             for pod in listed.values():
                 if isinstance(pod, Nomination):
-                    self._nominate(pod, since)
+                    self.nominate(pod, since)
                 else:
-                    self._set(pod.uid, pod)
-            for devices in nodes:
-                self._node(devices.node).inventory = devices
-            for name, node in self._nodes.items():
-                node.reading = readings.get(name)
-                node.recount()
-            self._learn()
+                    self.update_pod(pod)
+            self.learn()
 
     # The methods that give devices to pods.
 
@@ -263,7 +270,6 @@ class Cache:
                 seat=entitlement.seat,
                 ends=now + RESERVE_SECONDS if until is None else until,
                 why=found.why(place),
-                nomination=self._nomination(uid),
             )
             if not isinstance(self._pods.get(uid), PodInfo):
                 self._set(uid, pod)
@@ -288,17 +294,14 @@ class Cache:
     ) -> frozenset[str]:
         """Returns all nodes that `fit` could choose, but reserves nothing."""
         with self._without(uid):
-            found = self._found(uid, request, self._nodes, now, entitlement)
-            limit = entitlement if by_ledger else None
-            fitting = frozenset(name for name, node in found.nodes.items() if node.fits(request, limit))
-            beside = None if fitting else found.beside(measured=True)
-            return frozenset({beside.node}) if beside else fitting
+            return self._found(uid, request, self._nodes, now, entitlement).feasible(by_ledger=by_ledger)
 
     def assume(
         self, uid: str, request: MemoryRequest, node: str, now: float, entitlement: Entitlement = NO_SEAT
     ) -> Answer:
         """Gives the pod its reserved devices of the node, or chooses devices if it has no valid reservation there. The
-        pod holds the devices until `update_pod`, `remove_pod` or `forget`.
+        pod holds the devices until `update_pod`, `remove_pod` or `forget`, or without an answer to its bind until
+        LOST_SECONDS have passed.
         """
         with self._lock:
             self._expire(now)
@@ -310,8 +313,9 @@ class Cache:
                 if answer.pod is None:
                     return answer
                 known = answer.pod
-            pod = replace(known, state=PodState.ASSUMED, ends=None, nomination=None)
+            pod = replace(known, state=PodState.ASSUMED, ends=now + LOST_SECONDS)
             self._set(uid, pod)
+            self._keep(uid, None)
             return Answer((node,), pod=pod)
 
     def victims(
@@ -327,28 +331,13 @@ class Cache:
     ) -> tuple[str, ...] | None:
         """Returns the candidates to evict from the node so that the request fits. The highest priority comes first.
 
-        Returns () if no eviction is necessary, and None if evictions would not help. For a seat, only its room by the
-        ledger matters. If the deadline `due` of a terminating pod is after `server_now`, the pod counts as ended.
+        Returns () if no eviction is necessary, and None if evictions would not help. If the deadline `due` of a
+        terminating pod is after `server_now`, the pod counts as ended.
         """
         with self._without(uid):
-            found = self._found(uid, request, (node,), now, entitlement)
-            seen, returning = found.nodes[node], set[str]()
-            pool, taken = self._pools.get(seen.pool), found.taken.get(seen.pool)
-            if pool is not None and pool.lacks(taken):
-                seen = self._nodes[node].for_pod(uid, entitlement.priority, now, {})
-            elif pool is not None:
-                returning = {pod.uid for pod in seen.pods.values() if pool.returns(pod, taken)}
-            return seen.victims(
-                request, candidates, server_now, measured=not seen.seats(entitlement), returning=returning
-            )
+            return self._found(uid, request, (node,), now, entitlement).victims(node, candidates, server_now)
 
     # The methods that only answer.
-
-    def drift(self) -> Drift:
-        """Compares the pods of the cache with the devices and the readings."""
-        with self._lock:
-            self._learn()
-            return drift_of(self._nodes.values())
 
     def unplaced_seats(self) -> tuple[tuple[str, tuple[Seat, ...], int], ...]:
         """Returns the absent seats that fit on no device: for each size, the pool, the seats and their number."""
@@ -363,22 +352,26 @@ class Cache:
     def known(self, uid: str) -> Known | None:
         """Returns what the cache knows of the pod."""
         with self._lock:
-            return self._pods.get(uid)
+            return self._pods.get(uid) or self._nominated.get(uid)
 
     def node(self, name: str) -> NodeInfo:
-        """Returns a copy of the node. Later changes of the cache do not change the copy.
-
-        For an unknown node, returns a NodeInfo without devices.
-        """
+        """Returns the node. For an unknown node, returns a NodeInfo without devices."""
         with self._lock:
             self._count()
-            return self._nodes.get(name, NOWHERE).copy()
+            return self._nodes.get(name) or NodeInfo(name)
 
-    def snapshot(self) -> tuple[NodeUsage, ...]:
-        """Returns the usage of every node with devices or pods, sorted by the node's name."""
+    def snapshot(self) -> tuple[NodeInfo, ...]:
+        """Returns every node with devices or pods, sorted by the node's name."""
         with self._lock:
             self._count()
-            return tuple(usage_of(node) for _, node in sorted(self._nodes.items()))
+            return tuple(node for _, node in sorted(self._nodes.items()))
+
+    def learn(self) -> None:
+        """Sets the requests of the bound pods for Scoring.FRAGMENTATION."""
+        with self._lock:
+            if self._scoring is Scoring.FRAGMENTATION:
+                pods = [pod for pod in self._pods.values() if isinstance(pod, PodInfo)]
+                self._choose = PodMix(pod.request for pod in pods if pod.is_bound).choice
 
     def _found(
         self, uid: str, request: MemoryRequest, names: Iterable[str], now: float, entitlement: Entitlement
@@ -389,34 +382,46 @@ class Cache:
         taken = {name: own for name, pool in self._pools.items() if (own := pool.taken(request, entitlement))}
         nodes = {}
         for name in names:
-            node = self._nodes.get(name, NOWHERE)
+            node = self._nodes.get(name) or NodeInfo(name)
             pool, own = self._pools.get(node.pool), taken.get(node.pool)
             absent = node.absent if pool is None or own is None else pool.seating.needed_mib(name, own)
             nodes[name] = node.for_pod(uid, entitlement.priority, now, absent)
         return Search(request, entitlement, nodes, self._pools, taken, self._choose)
 
-    def _learn(self) -> None:
-        """Sets the requests of the bound pods for Scoring.FRAGMENTATION."""
-        if self._scoring is Scoring.FRAGMENTATION:
-            pods = (pod for node in self._nodes.values() for pod in node.pods.values())
-            self._choose = PodMix(pod.request for pod in pods if pod.is_bound).choice
-
-    def _set(self, uid: str, pod: Known | None) -> None:
+    def _set(self, uid: str, pod: Bound | None) -> None:
         """Replaces a pod in the cache. Every change of the memory that a pod holds on a node goes through this
         method.
         """
         before = self._pods.pop(uid, None)
         self._ends.pop(uid, None)
         if before is not None:
-            self._node(before.node).remove(uid)
+            del self._on[before.node][uid]
         if pod is not None:
-            self._pods[uid] = pod
-            self._node(pod.node).add(pod)
-            ends = pod.ends if isinstance(pod, PodInfo) or (isinstance(pod, Nomination) and not pod.shown) else None
-            if ends is not None:
-                self._ends[uid] = ends
-        for name in {each.node for each in (before, pod) if each is not None}:
-            self._changed(self._nodes[name])
+            self._pods[uid] = self._on.setdefault(pod.node, {})[uid] = pod
+            if isinstance(pod, PodInfo) and pod.ends is not None:
+                self._ends[uid] = pod.ends
+        for name in {each.node for each in (before, pod, self._nominated.get(uid)) if each is not None}:
+            self._changed(name)
+
+    def _keep(self, uid: str, nomination: Nomination | None) -> None:
+        """Replaces a nomination in the cache."""
+        before = self._nominated.pop(uid, None)
+        if nomination is not None:
+            self._nominated[uid] = nomination
+        for name in {each.node for each in (before, nomination) if each is not None}:
+            self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        """Makes the node anew. Of a pod with a reservation and a nomination, only the reservation counts."""
+        devices, pods = self._devices.get(name), self._on.get(name, {})
+        nominated = [each for uid, each in self._nominated.items() if each.node == name and uid not in self._pods]
+        reading = self._readings.get(name)
+        self._nodes[name] = NodeInfo(name, devices, pods.values(), nominated=nominated, reading=reading)
+        self._stale = True
+        if not pods:
+            self._on.pop(name, None)
+            if devices is None and not nominated:
+                del self._nodes[name]
 
     @contextmanager
     def _without(self, uid: str) -> Iterator[None]:
@@ -427,34 +432,13 @@ class Cache:
             try:
                 yield
             finally:
-                if known is not None and self._pods.get(uid) != known:
+                if known is not None and uid not in self._pods:
                     self._set(uid, known)
 
     def _unreserve(self, uid: str) -> None:
         known = self._pods.get(uid)
         if isinstance(known, PodInfo) and known.state is PodState.RESERVED:
-            self._set(uid, known.nomination)
-
-    def _nomination(self, uid: str) -> Nomination | None:
-        known = self._pods.get(uid)
-        return known.nomination if isinstance(known, PodInfo) else known if isinstance(known, Nomination) else None
-
-    def _nominate(self, pod: Nomination, now: float) -> None:
-        known = self._pods.get(pod.uid)
-        again = isinstance(known, Nomination) and known.shown and known.node == pod.node
-        if not again and not isinstance(known, PodInfo):
-            self._set(pod.uid, replace(pod, ends=now + NOMINATED_SECONDS))
-
-    def _node(self, name: str) -> NodeInfo:
-        if name not in self._nodes:
-            self._nodes[name] = NodeInfo(name)
-        return self._nodes[name]
-
-    def _changed(self, node: NodeInfo) -> None:
-        node.recount()
-        self._stale = True
-        if node.is_idle:
-            self._nodes.pop(node.node, None)
+            self._set(uid, None)
 
     def _count(self) -> None:
         """Counts the absent seats after a change, and finds devices for them."""
@@ -466,32 +450,22 @@ class Cache:
         for name, node in self._nodes.items():
             absent = self._pools[node.pool].seating.needed_mib(name) if node.pool in self._pools else {}
             if absent != node.absent:
-                node.recount_room(absent)
+                self._nodes[name] = node.with_absent(absent)
 
     def _expire(self, now: float) -> None:
         for uid in [uid for uid, ends in self._ends.items() if ends <= now]:
-            left = self._nomination(uid) if isinstance(self._pods[uid], PodInfo) else None
-            self._set(uid, left if left is not None and now < left.ends else None)
-        for node in self._nodes.values():
-            if node.reading and node.reading.until <= now:
-                node.reading = None
-                node.recount_room(node.absent)
+            self._set(uid, None)
+        for uid in [uid for uid, each in self._nominated.items() if not each.shown and each.ends <= now]:
+            self._keep(uid, None)
+        for name in [name for name, reading in self._readings.items() if reading.until <= now]:
+            del self._readings[name]
+            self._changed(name)
 
 
-def _doubted(known: Known, since: float) -> Known:
-    """Returns an assumed pod with an end. A pod that was bound and has ended before the list was made is in neither the
-    list nor the events after it, so nothing else would free its devices."""
-    if isinstance(known, PodInfo) and known.state is PodState.ASSUMED and known.ends is None:
-        return replace(known, ends=since + LOST_SECONDS)
-    return known
-
-
-def _is_unlisted(known: Known, since: float) -> bool:
+def _is_unlisted(known: Bound, since: float) -> bool:
     """Returns True if a list from the time `since` cannot contain what the cache knows of the pod. A list cannot
-    contain a reservation, memory that is kept after a nomination, or a binding that the API server accepts later.
+    contain a reservation, or a binding that the API server accepts later.
     """
-    if isinstance(known, Nomination):
-        return not known.shown
     if not isinstance(known, PodInfo) or known.is_bound:
         return False
     return known.accepted_at is None or known.accepted_at >= since

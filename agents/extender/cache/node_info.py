@@ -12,41 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Entitlement, Known, Nomination, PodInfo, PodState, PodWithoutGpu
+from agents.extender.cache.pod_info import Bound, Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
+from agents.extender.cache.reading import MeasuredMemory, UndeclaredUse
 from agents.extender.preemption import PotentialVictim, lowest_victims
-from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
-from tenancy.devices.recycle import overshoot_mib
 from tenancy.devices.waiting import DeviceMemory
 from tenancy.names import REFUSED_AS_KEPT, REFUSED_AS_MEASURED
-from tenancy.units import MIB
-
-
-@dataclass(frozen=True)
-class MeasuredMemory:
-    """The reading of a node: the unused MiB of each device, and the pods that use the devices. The reading is valid
-    until the monotonic time `until`.
-
-    `unknown` has the UUIDs of devices with unknown processes.
-    """
-
-    unused: Mapping[int, int]
-    until: float
-    uses: tuple[PodUse, ...] = ()
-    unknown: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class UndeclaredUse:
-    """A pod that uses `mib` of a device beyond its request. `name` is empty if the exporter does not know the pod."""
-
-    namespace: str
-    name: str
-    mib: int
-
-    def __str__(self) -> str:
-        pod = f"{self.namespace}/{self.name}" if self.name else "a pod whose name is not known yet"
-        return f"{pod} by {self.mib} MiB"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,71 +36,91 @@ class Shortage:
     holders: tuple[UndeclaredUse, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeviceUsage:
+    """One device. `mib` is the memory that the device offers; `room_mib` is the memory that a new pod without a seat
+    could get.
+
+    `measured_free_mib` is None without a fresh reading.
+    """
+
+    index: int
+    uuid: str
+    mib: int
+    room_mib: int
+    healthy: bool
+    excluded: bool
+    measured_free_mib: int | None
+    pods: tuple[PodInfo, ...]
+
+    @property
+    def held_mib(self) -> int:
+        return sum(pod.request.mib for pod in self.pods)
+
+
 class NodeInfo:
-    """One node with its devices and pods. After each change of the node, call `recount`.
+    """One node with its devices and pods at one moment. No method changes a node, so any thread may read one.
 
     `offered`, `free`, `room` and `measured_room` have the MiB of each device, and `places` has the devices of each pod.
     `absent` has the MiB of each device that absent seats need (tenancy/devices/absent.py). `cpu_milli` is the free CPU
     in millicores, or None if it is unknown.
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(
+        self,
+        node: str,
+        inventory: NodeDevices | None = None,
+        pods: Iterable[Bound] = (),
+        *,
+        nominated: Sequence[Nomination] = (),
+        reading: MeasuredMemory | None = None,
+    ) -> None:
+        bound = [*pods]
         self.node = node
-        self.inventory: NodeDevices | None = None
-        self.pods: dict[str, PodInfo] = {}
-        self.pods_without_gpu: dict[str, PodWithoutGpu] = {}
-        self.nominated: dict[str, Nomination] = {}
-        self.reading: MeasuredMemory | None = None
+        self.inventory = inventory
+        self.pods = {pod.uid: pod for pod in bound if isinstance(pod, PodInfo)}
+        self.pods_without_gpu = {pod.uid: pod for pod in bound if isinstance(pod, PodWithoutGpu)}
+        self.nominated = nominated
+        self.reading = reading
+        devices = inventory.devices if inventory else ()
+        self.offered = {device.index: device.offered_mib for device in devices}
+        self.places: dict[str, tuple[int, ...]] = {}
+        self.free = self._free({device.uuid: device.index for device in devices})
+        held = sum(pod.request.cpu_milli for pod in self.pods.values())
+        held += sum(pod.cpu_milli for pod in self.pods_without_gpu.values())
+        whole = inventory.cpu_milli if inventory else None
+        self.cpu_milli = None if whole is None else whole - held
         self.absent: Mapping[int, int] = {}
-        self.recount()
+        self.room: Mapping[int, int] = self.free
+        self.measured_room = self.as_measured(self.free)
 
     @property
     def pool(self) -> str:
         return (self.inventory.pool if self.inventory else None) or ""
 
     @property
-    def is_idle(self) -> bool:
-        """Returns True if the node is unknown to the cache and has no pod."""
-        return self.inventory is None and not (self.pods or self.pods_without_gpu or self.nominated)
+    def devices(self) -> tuple[DeviceUsage, ...]:
+        pods = sorted(self.pods.values(), key=lambda pod: pod.uid)
+        measured = self.reading.unused if self.reading else {}
+        return tuple(
+            DeviceUsage(
+                index=device.index,
+                uuid=device.uuid,
+                mib=device.mib,
+                room_mib=self.measured_room[device.index],
+                healthy=device.healthy,
+                excluded=device.excluded,
+                measured_free_mib=measured.get(device.index),
+                pods=tuple(pod for pod in pods if device.index in self.places[pod.uid]),
+            )
+            for device in (self.inventory.devices if self.inventory else ())
+        )
 
-    def add(self, pod: Known) -> None:
-        if isinstance(pod, PodInfo):
-            self.pods[pod.uid] = pod
-        elif isinstance(pod, Nomination):
-            self.nominated[pod.uid] = pod
-        else:
-            self.pods_without_gpu[pod.uid] = pod
-
-    def remove(self, uid: str) -> None:
-        self.pods.pop(uid, None)
-        self.nominated.pop(uid, None)
-        self.pods_without_gpu.pop(uid, None)
-
-    def copy(self) -> "NodeInfo":
-        """Returns a copy of the node that a thread can read without a lock. `recount` makes new mappings and leaves the
-        old mappings unchanged.
-        """
-        seen = copy(self)
-        seen.pods, seen.pods_without_gpu = {**self.pods}, {**self.pods_without_gpu}
-        seen.nominated = {**self.nominated}
-        return seen
-
-    def recount(self) -> None:
-        devices = self.inventory.devices if self.inventory else ()
-        self.offered = {device.index: device.offered_mib for device in devices}
-        self.places: dict[str, tuple[int, ...]] = {}
-        self.free = self._free({device.uuid: device.index for device in devices})
-        held = sum(pod.request.cpu_milli for pod in self.pods.values())
-        held += sum(pod.cpu_milli for pod in self.pods_without_gpu.values())
-        whole = self.inventory.cpu_milli if self.inventory else None
-        self.cpu_milli = None if whole is None else whole - held
-        self.recount_room(self.absent)
-
-    def recount_room(self, absent: Mapping[int, int]) -> None:
-        """Sets the MiB that absent seats need. Must also follow each change of the reading."""
-        self.absent = absent
-        self.room = {index: mib - absent.get(index, 0) for index, mib in self.free.items()}
-        self.measured_room = self.as_measured(self.room)
+    @property
+    def adrift(self) -> tuple[PodInfo, ...]:
+        """Returns the pods that have no known device of the node."""
+        pods = sorted(self.pods.values(), key=lambda pod: pod.uid)
+        return tuple(pod for pod in pods if not self.places[pod.uid])
 
     def _free(self, by_uuid: Mapping[str, int]) -> dict[int, int]:
         """Returns the free MiB of each device, and stores the devices of each pod in `places`.
@@ -161,33 +152,32 @@ class NodeInfo:
         devices of a nominated pod are not known. The best-fit method chooses devices for a nominated pod as if all
         terminating pods had ended.
         """
-        if not self.nominated:
-            return self if absent == self.absent else self.with_absent(absent)
-        seen = self.with_absent(absent)
-        nominated = {each.uid: each for each in self.nominated.values() if now < each.ends}
+        nominated = {each.uid: each for each in self.nominated if now < each.ends}
         turn = (-priority, nominated[uid].ends if uid in nominated else math.inf, uid)
         ahead = [
             each for each in nominated.values() if each.uid != uid and (-each.priority, each.ends, each.uid) < turn
         ]
         if self.inventory is None or not ahead:
-            return seen
-        seen.pods, left = {**self.pods}, dict(self.free)
+            return self if absent == self.absent else self.with_absent(absent)
+        pods: list[Bound] = [*self.pods.values(), *self.pods_without_gpu.values()]
+        left = dict(self.free)
         for pod in self.pods.values():
             if pod.state is PodState.TERMINATING:
                 _deduct(left, -pod.request.mib, self.places[pod.uid])
         for each in sorted(ahead, key=lambda each: (-each.priority, each.uid)):
             indices = _likely(each.request, left)
             _deduct(left, each.request.mib, indices)
-            seen.pods[each.uid] = PodInfo(
-                uid=each.uid, node=self.node, request=each.request, state=PodState.RESERVED, indices=indices
+            pods.append(
+                PodInfo(uid=each.uid, node=self.node, request=each.request, state=PodState.RESERVED, indices=indices)
             )
-        seen.recount()
-        return seen
+        return NodeInfo(self.node, self.inventory, pods, reading=self.reading).with_absent(absent)
 
     def with_absent(self, absent: Mapping[int, int]) -> "NodeInfo":
         """Returns the node as if absent seats needed these MiB."""
         seen = copy(self)
-        seen.recount_room(absent)
+        seen.absent = absent
+        seen.room = {index: mib - absent.get(index, 0) for index, mib in self.free.items()}
+        seen.measured_room = self.as_measured(seen.room)
         return seen
 
     def as_measured(self, room: Mapping[int, int]) -> dict[int, int]:
@@ -220,14 +210,8 @@ class NodeInfo:
         """Returns devices for a seat while others use its memory. The devices with the smallest shortage come first,
         and among them the devices with the least room. The cost is the sum of the shortages.
         """
-        fitting = sorted(
-            (each.lack_mib(request.mib), each.room_mib, index)
-            for index, each in self._memory().items()
-            if each.room_mib >= request.mib
-        )[: request.count]
-        if len(fitting) < request.count:
-            return None
-        return DeviceChoice(tuple(sorted(index for *_, index in fitting)), sum(lack for lack, *_ in fitting))
+        lacks = self._lacks(request)
+        return DeviceChoice(tuple(sorted(lacks)), sum(lacks.values())) if lacks else None
 
     def uuids(self, indices: Iterable[int]) -> tuple[str, ...]:
         by_index = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
@@ -237,23 +221,27 @@ class NodeInfo:
         """Returns the shortages of the devices that the seat would get by the ledger. Returns () if the seat does not
         fit by the ledger.
         """
-        memory = {index: each for index, each in self._memory().items() if each.room_mib >= request.mib}
-        lacks = {index: mib for index, each in memory.items() if (mib := each.lack_mib(request.mib))}
-        missing = request.count - (len(memory) - len(lacks))  # the devices that the seat cannot load now
-        if len(memory) < request.count or missing <= 0:
-            return ()
-        least = sorted(lacks, key=lambda index: (lacks[index], memory[index].room_mib, index))
         return tuple(
             Shortage(
                 node=self.node,
                 pool=self.pool,
                 index=index,
-                mib=lacks[index],
-                floor_mib=memory[index].floor_mib,
-                holders=self._holders(index),
+                mib=mib,
+                floor_mib=self.inventory.floor_mib if self.inventory else 0,
+                holders=self.reading.over_budget(self.uuids((index,))[0], self.pods) if self.reading else (),
             )
-            for index in least[:missing]
+            for index, mib in self._lacks(request).items()
+            if mib
         )
+
+    def _lacks(self, request: MemoryRequest) -> dict[int, int]:
+        """Returns the devices that a seat would get by the ledger, with the MiB that each of them lacks."""
+        fitting = sorted(
+            (each.lack_mib(request.mib), each.room_mib, index)
+            for index, each in self._memory().items()
+            if each.room_mib >= request.mib
+        )[: request.count]
+        return {index: mib for mib, _, index in fitting} if len(fitting) == request.count else {}
 
     def victims(
         self,
@@ -302,7 +290,7 @@ class NodeInfo:
         (uuid,) = self.uuids((index,))
         if self.reading is None or index not in self.reading.unused or uuid in self.reading.unknown:
             return pod.request.mib
-        return sum(use.used_bytes for use in self.reading.uses if (use.uid, use.uuid) == (pod.uid, uuid)) // MIB
+        return self.reading.used_mib(pod.uid, uuid)
 
     def _memory(self) -> dict[int, DeviceMemory]:
         unused = self.reading.unused if self.reading else {}
@@ -311,38 +299,6 @@ class NodeInfo:
             index: DeviceMemory(room_mib=mib, measured_mib=unused.get(index), floor_mib=floor_mib)
             for index, mib in self.room.items()
         }
-
-    def _holders(self, index: int) -> tuple[UndeclaredUse, ...]:
-        (uuid,) = self.uuids((index,))
-        uses = self.reading.uses if self.reading else ()
-        used: dict[str, dict[str, int]] = {}
-        for use in uses:
-            used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
-        found = []
-        for use in uses:
-            if use.uuid == uuid:
-                pod = self.pods.get(use.uid)
-                over_mib = overshoot_mib(
-                    used=used[use.uid],
-                    device=uuid,
-                    declared_mib=pod.request.total_mib if pod else 0,
-                    placed_on=pod.uuids if pod else None,
-                )
-                found.append(UndeclaredUse(use.namespace, use.pod, over_mib))
-        return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
-
-    def ended(self, uid: str) -> None:
-        """After a pod has ended, adds the memory that it used to the unused memory of the reading."""
-        if self.reading is None or self.inventory is None:
-            return
-        by_uuid = {device.uuid: device.index for device in self.inventory.devices}
-        unused = dict(self.reading.unused)
-        for use in self.reading.uses:
-            if use.uid == uid and by_uuid.get(use.uuid) in unused:
-                unused[by_uuid[use.uuid]] += use.used_bytes // MIB
-        rest = tuple(use for use in self.reading.uses if use.uid != uid)
-        self.reading = replace(self.reading, unused=unused, uses=rest)
-        self.recount_room(self.absent)
 
     def never(self, request: MemoryRequest) -> str | None:
         """Returns the reason why the request would be too large even for the empty node, or None."""

@@ -35,7 +35,7 @@ class PodInfo:
     or of a bind without an answer, in monotonic seconds. `accepted_at` is the monotonic time when the API server
     accepted the binding of an assumed pod. `due` is the time by which a terminating pod should have ended. `seat`
     is the seat in the pod's label, or "". `why` is the reason for the choice of the devices, from the reservation
-    until the bind. `nomination` is what the end of a reservation gives back to the pod.
+    until the bind.
     """
 
     uid: str
@@ -52,7 +52,6 @@ class PodInfo:
     due: datetime | None = None
     seat: str = ""
     why: str = field(default="", compare=False)
-    nomination: "Nomination | None" = None
 
     @property
     def is_placed(self) -> bool:
@@ -98,7 +97,8 @@ class Nomination:
     ends: float = 0.0
 
 
-Known = PodInfo | PodWithoutGpu | Nomination
+Bound = PodInfo | PodWithoutGpu
+Known = Bound | Nomination
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Entitlement:
 NO_SEAT = Entitlement()
 
 
-def holder_of(item: Object, names: Names) -> PodInfo | PodWithoutGpu | Nomination | None:
+def holder_of(item: Object, names: Names) -> Known | None:
     """Returns the GPU memory or the CPU that a bound Pod holds. For an unbound Pod, returns the nomination of the Pod.
     Returns None for all other Pods. Raises FieldError.
     """

@@ -1,7 +1,8 @@
 """Searches for the devices of one pod, and gives the reason for the choice. Units: whole MiB of GPU memory."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from agents.extender.cache.node_info import NodeInfo, Shortage, has_room
 from agents.extender.cache.pod_info import Entitlement, PodInfo
@@ -77,10 +78,30 @@ class Search:
                 return found
         return None
 
+    def feasible(self, *, by_ledger: bool) -> frozenset[str]:
+        """Returns all nodes on which the pod has room."""
+        limit = self.entitlement if by_ledger else None
+        fitting = frozenset(name for name, node in self.nodes.items() if node.fits(self.request, limit))
+        beside = None if fitting else self.beside(measured=True)
+        return frozenset({beside.node}) if beside else fitting
+
     def short(self) -> tuple[Shortage, ...]:
         """Returns the devices that have enough room for a seat by the ledger, although other pods use the memory."""
         seated = (node for node in self.nodes.values() if node.seats(self.entitlement))
         return tuple(each for node in seated for each in node.shortages(self.request))
+
+    def victims(self, name: str, candidates: Collection[str], server_now: datetime | None) -> tuple[str, ...] | None:
+        """Returns the candidates to evict from the node (`NodeInfo.victims`). For a seat, only its room by the ledger
+        matters. An evicted pod with a seat frees only its overshoot, because its seat is absent from then on.
+        """
+        node, returning = self.nodes[name], set[str]()
+        pool, own = self.pools.get(node.pool), self.taken.get(node.pool)
+        if pool is not None and pool.lacks(own):
+            node = node.with_absent({})
+        elif pool is not None:
+            returning = {pod.uid for pod in node.pods.values() if pool.returns(pod, own)}
+        measured = not node.seats(self.entitlement)
+        return node.victims(self.request, candidates, server_now, measured=measured, returning=returning)
 
     def refusal(self, short: tuple[Shortage, ...]) -> Answer:
         hopeless = {name: why for name, node in self.nodes.items() if (why := node.never(self.request))}

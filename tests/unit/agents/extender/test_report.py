@@ -1,6 +1,7 @@
 """Tests the extender's Events on pods. An Event never delays the placement of a pod."""
 
-from agents.extender.cache.node_info import Shortage, UndeclaredUse
+from agents.extender.cache.node_info import Shortage
+from agents.extender.cache.reading import UndeclaredUse
 from agents.extender.report import held_event
 from agents.kube.events import Reference
 

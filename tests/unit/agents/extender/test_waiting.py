@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.node_info import Shortage, UndeclaredUse
+from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import Entitlement, Nomination
+from agents.extender.cache.reading import UndeclaredUse
 from agents.extender.waiting import GRACE_SECONDS, WaitingPod, WaitingPods, crowded, reclaimable
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Unbudgeted

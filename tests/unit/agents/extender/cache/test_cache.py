@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.drift import DeviceDrift, Drift, drift_of
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.search import Answer
-from agents.extender.cache.snapshot import DeviceDrift, Drift
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support.devices import bound, cache_of, inventory, take
 
@@ -125,7 +125,7 @@ def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
     cache = cache_of(inventory("N", 8000, 4000))
     cache.update_pod(bound("lost", "N", 3000))
     assert free(cache) == [8000, 1000]
-    assert cache.drift() == Drift(unplaced=(bound("lost", "N", 3000),))
+    assert drift_of(cache.snapshot()) == Drift(unplaced=(bound("lost", "N", 3000),))
     cache.update_pod(bound("lost", "N", 9000))  # no device of the node has 9000 MiB free
     assert free(cache) == [0, 4000]
 
@@ -153,7 +153,7 @@ def test_memory_that_an_outsider_uses_is_not_offered() -> None:
     cache.measure("N", {0: 5000, 1: 3000}, 0.0)
     why = "its largest GPU has 3464 MiB free, not 4000, as measured and less the floor"
     assert cache.fit("pod", MemoryRequest(4000), ["N"], 0.0).refused == {"N": why}
-    assert cache.drift().outside == (DeviceDrift("N", 0, 9000), DeviceDrift("N", 1, 11000))
+    assert drift_of(cache.snapshot()).outside == (DeviceDrift("N", 0, 9000), DeviceDrift("N", 1, 11000))
 
 
 def test_a_reading_counts_for_its_time_and_adds_no_room_to_the_ledgers() -> None:
@@ -206,3 +206,16 @@ def test_the_usage_shows_the_pods_of_each_device_and_their_states() -> None:
         [("pod", 4000, PodState.BOUND), ("reserved", 5000, PodState.RESERVED)],
     ]
     assert [(device.held_mib, device.room_mib) for device in node.devices] == [(5000, 3000), (9000, 0)]
+
+
+def test_a_node_stays_as_it_was_read_while_the_cache_changes() -> None:
+    """A scrape reads all nodes without holding the cache's lock."""
+    cache = cache_of(inventory("N", 8000, 4000))
+    cache.update_pod(bound("pod", "N", 5000, 0))
+    (seen,) = cache.snapshot()
+    before = seen.devices
+    take(cache, "more", MemoryRequest(1000), "N")
+    cache.remove_pod("pod")
+    cache.update_node(inventory("N", 2000))
+    assert seen.devices == before
+    assert cache.node("N").devices != before

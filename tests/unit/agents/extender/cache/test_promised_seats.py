@@ -80,7 +80,7 @@ class Cluster:
         assert pod is not None
         assert pod.indices is not None
         self.stack.places[seat] = (wanted, int(pod.node.removeprefix("node-")), pod.indices)
-        self.cache.update_pod(replace(pod, state=PodState.BOUND, name=str(seat)))
+        self.cache.update_pod(replace(pod, state=PodState.BOUND, ends=None, name=str(seat)))
         return True
 
     def filter(self, seat: object, wanted: Wanted) -> tuple[str, ...]:

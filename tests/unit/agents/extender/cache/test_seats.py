@@ -3,8 +3,9 @@
 import pytest
 
 from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache
-from agents.extender.cache.node_info import Shortage, UndeclaredUse
+from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodState, PodWithoutGpu
+from agents.extender.cache.reading import UndeclaredUse
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB

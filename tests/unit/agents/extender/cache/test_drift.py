@@ -1,7 +1,7 @@
 """Tests how the extender compares its cache with the devices."""
 
 from agents.extender.cache.cache import Cache
-from agents.extender.cache.comparer import Comparer
+from agents.extender.cache.drift import Comparer
 from agents.extender.cache.pod_info import PodInfo
 from tests.support.devices import bound, inventory
 from tests.support.fake_cluster import Served
