@@ -3,9 +3,8 @@
 The successor of a recycled pod can allocate its whole budget. A recycle therefore frees only the overshoot of a pod.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,63 +67,28 @@ def _beyond_share(used: Mapping[str, int], device: str, declared: int, placed_on
 def choose_offenders(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
     """Chooses as few offenders as possible. The total overshoot of the chosen offenders is at least the missing memory.
 
-    The result is exact and takes O(n log n) time. Of several smallest sets, the set with the lowest priorities is
-    chosen. The comparison of two sets starts with their highest priorities. Among sets with equal priorities, the
-    largest overshoots win, and then the youngest offenders. If all offenders together have too little overshoot,
-    chooses none.
+    The result is exact. Of several smallest sets, the set with the lowest priorities is chosen. The comparison of two
+    sets starts with their highest priorities. Among sets with equal priorities, the largest overshoots win, and then
+    the youngest offenders. If all offenders together have too little overshoot, chooses none.
     """
-    ranked = sorted(offenders, key=_worst_first)
-    if shortfall_mib <= 0 or not ranked:
-        return RecycleChoice(chosen=(), restores=shortfall_mib <= 0)
-    size = _fewest(ranked, shortfall_mib)
+    chosen = sorted(offenders, key=lambda each: (-each.priority, -each.overshoot_mib, each.age_seconds, each.name))
+    size = _fewest(chosen, shortfall_mib)
     if size is None:
         return RecycleChoice(chosen=(), restores=False)
-    return RecycleChoice(chosen=tuple(_lowest_priorities(ranked, size, shortfall_mib)), restores=True)
+    # Spares one after the other whom the smallest set does not need: of the highest priority first the offender with
+    # the smallest overshoot. If a smallest set needs this offender, it also needs those with more overshoot.
+    for each in sorted(chosen, key=lambda each: each.priority)[::-1]:
+        rest = [other for other in chosen if other is not each]
+        if _fewest(rest, shortfall_mib) == size:
+            chosen = rest
+    return RecycleChoice(chosen=tuple(chosen) if size else (), restores=True)
 
 
-def _worst_first(offender: Offender) -> tuple[int, int, float, str]:
-    """Returns a key for sorting. The highest priority comes first.
-
-    Among offenders of equal priority, the largest overshoot comes first, and then the youngest offender.
-    """
-    return -offender.priority, -offender.overshoot_mib, offender.age_seconds, offender.name
-
-
-def _fewest(offenders: Sequence[Offender], shortfall_mib: int) -> int | None:
-    left_mib = shortfall_mib
-    for count, overshoot in enumerate(sorted((o.overshoot_mib for o in offenders), reverse=True), 1):
-        left_mib -= overshoot
+def _fewest(offenders: Iterable[Offender], shortfall_mib: int) -> int | None:
+    """Returns the size of the smallest set of offenders that restores the shortfall, or None."""
+    left_mib, count = shortfall_mib, 0
+    for overshoot in sorted((each.overshoot_mib for each in offenders), reverse=True):
         if left_mib <= 0:
-            return count
-    return None
-
-
-def _lowest_priorities(ranked: Sequence[Offender], size: int, shortfall_mib: int) -> list[Offender]:
-    """Decides for one priority after the other how many offenders are chosen, starting with the highest priority.
-
-    Takes as few offenders of each priority as possible, with the largest overshoot first.
-
-    Among offenders of one priority, the largest overshoot frees the most memory, so it comes first. Only the number of
-    offenders to take is still open.
-    """
-    chosen: list[Offender] = []
-    levels = [list(level) for _, level in groupby(ranked, key=lambda offender: offender.priority)]
-    for index, level in enumerate(levels):
-        below = sorted((o.overshoot_mib for lower in levels[index + 1 :] for o in lower), reverse=True)
-        left_mib = shortfall_mib - sum(offender.overshoot_mib for offender in chosen)
-        open_ = size - len(chosen)
-        chosen += level[: _needed([o.overshoot_mib for o in level], below, open_, left_mib)]
-    return chosen
-
-
-def _needed(level: Sequence[int], below: Sequence[int], open_: int, left_mib: int) -> int:
-    """Returns the smallest number of offenders of this priority that is enough.
-
-    All `open_` offenders together must free `left_mib`. `below` has the overshoots of the offenders with a lower
-    priority.
-    """
-    for count in range(min(open_, len(level)) + 1):
-        rest = below[: open_ - count]
-        if count + len(rest) == open_ and sum(level[:count]) + sum(rest) >= left_mib:
-            return count
-    raise AssertionError("a set of this size restores the shortfall")
+            break
+        left_mib, count = left_mib - overshoot, count + 1
+    return count if left_mib <= 0 else None
