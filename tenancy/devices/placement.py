@@ -78,38 +78,18 @@ class StepsLeft:
 def fits_on_equal_devices(sizes: Mapping[int, int], device_mib: int, devices: int) -> bool:
     """Returns True if the best-fit method, starting with the largest items, places all items on equal devices.
 
-    If the result is False, another method may still place all items. `sizes` has the number of items of each size. The
-    running time depends on the number of different sizes, not on the number of items.
+    If the result is False, another method may still place all items. `sizes` has the number of items of each size.
     """
-    # the number of devices by free space, and the sorted free spaces
-    free, spaces = {device_mib: devices}, [device_mib]
+    if sum(size * count for size, count in sizes.items()) > device_mib * devices:
+        return False
+    spaces = [device_mib] * devices
     for size, count in sorted(sizes.items(), reverse=True):
-        left, at = count, bisect_left(spaces, size)
-        while left:
+        for _ in range(count):
+            at = bisect_left(spaces, size)
             if at == len(spaces):
                 return False
-            space = spaces[at]
-            full, rest = divmod(left, space // size)
-            full = min(full, free[space])
-            one_more = full < free[space] and rest > 0
-            left -= full * (space // size) + (rest if one_more else 0)
-            changed = {space: -full - one_more, space % size: full}
-            if one_more:
-                changed[space - rest * size] = changed.get(space - rest * size, 0) + 1
-            for each, change in changed.items():
-                _count(free, spaces, each, change)
-            at = bisect_left(spaces, space + 1)
+            insort(spaces, spaces.pop(at) - size)
     return True
-
-
-def _count(free: dict[int, int], spaces: list[int], space: int, change: int) -> None:
-    if change and space not in free:
-        insort(spaces, space)
-    free[space] = free.get(space, 0) + change
-    if not free[space]:
-        del free[space]
-        if (at := bisect_left(spaces, space)) < len(spaces) and spaces[at] == space:
-            del spaces[at]
 
 
 def place(items: Sequence[Item], devices: Sequence[Bin], *, steps: int = STEPS) -> Placement | Impossible | None:
