@@ -27,25 +27,16 @@ _STEPS = 20_000
 _MOST_TRIED = 8  # the places for one pod, of which each gets a part of the steps
 
 
-@dataclass(frozen=True)
-class TakenSeats:
-    """The seats that a pod takes. A pod takes one seat, or one seat of one device for each of its devices."""
+def smallest_seats(request: MemoryRequest, absent: Mapping[Shape, int]) -> Counter[Shape]:
+    """Returns the smallest absent seats that are large enough for the request, or none if the pod has no seat.
 
-    shape: Shape
-    seats: int = 1
-
-    @property
-    def counted(self) -> Counter[Shape]:
-        return Counter({self.shape: self.seats})
-
-
-def smallest_seats(request: MemoryRequest, absent: Mapping[Shape, int]) -> TakenSeats | None:
-    """Returns the smallest absent seats that are large enough for the request, or None if the pod has no seat."""
-    alike = [each for each, n in absent.items() if n > 0 and each.count == request.count and each.mib >= request.mib]
-    if alike:
-        return TakenSeats(min(alike, key=lambda each: each.mib))
-    alone = [each for each, n in absent.items() if n >= request.count and each.count == 1 and each.mib >= request.mib]
-    return TakenSeats(min(alone, key=lambda each: each.mib), request.count) if alone else None
+    A pod takes one seat, or one seat of one device for each of its devices.
+    """
+    for count, seats in ((request.count, 1), (1, request.count)):
+        fitting = [each for each, n in absent.items() if n >= seats and each.count == count and each.mib >= request.mib]
+        if fitting:
+            return Counter({min(fitting, key=lambda each: each.mib): seats})
+    return Counter()
 
 
 def shape_of(seat: Seat) -> Shape:
@@ -72,36 +63,30 @@ def present_seats(
     found: dict[str, Counter[Shape]] = {}
     alike = Counter((tenant, request.mib, request.count, label) for tenant, request, label in pods)
     for (tenant, mib, devices, label), count in alike.items():
-        taken = taken_seats(Shape(mib, devices), named.get((tenant, label)), pool)
-        found.setdefault(tenant, Counter())[taken.shape] += count * taken.seats
+        for shape, taken in taken_seats(Shape(mib, devices), named.get((tenant, label)), pool).items():
+            found.setdefault(tenant, Counter())[shape] += count * taken
     return found
 
 
-def taken_seats(request: MemoryRequest, named: Seat | None, pool: str) -> TakenSeats:
+def taken_seats(request: MemoryRequest, named: Seat | None, pool: str) -> Counter[Shape]:
     """Returns the seats that a pod in this pool counts as. A pod with a seat label counts as the named seat, if this
     seat is in the pool and large enough. Any other pod counts as a seat of its own size.
     """
     is_its = named is not None and named.pool == pool and named.gpumem_mib >= request.mib
     if named is None or not is_its or named.devices_per_pod not in (1, request.count):
-        return TakenSeats(Shape(request.mib, request.count))
-    return TakenSeats(shape_of(named), request.count // named.devices_per_pod)
+        return Counter({Shape(request.mib, request.count): 1})
+    return Counter({shape_of(named): request.count // named.devices_per_pod})
 
 
 def absent_seats(seats: Mapping[Shape, int], pods: Mapping[Shape, int]) -> Counter[Shape]:
     """Returns the seats of a tenant without the seats of these pods. A pod with the exact size of a seat takes its seat
     first.
     """
-    left = Counter(seats)
-    others: list[Shape] = []
-    for shape, count in pods.items():
-        exact = min(count, left[shape])
-        left[shape] -= exact
-        others += [shape] * (count - exact)
-    for pod in sorted(others, key=lambda each: (-each.total_mib, -each.mib)):
-        taken = smallest_seats(pod, left)
-        if taken is not None:
-            left[taken.shape] -= taken.seats
-    return +left
+    exact = Counter(seats) & Counter(pods)
+    left = Counter(seats) - exact
+    for pod in sorted((Counter(pods) - exact).elements(), key=lambda each: (-each.total_mib, -each.mib)):
+        left -= smallest_seats(pod, left)
+    return left
 
 
 @dataclass(frozen=True)
@@ -123,7 +108,7 @@ class Seating:
     places: Mapping[str, Sequence[tuple[Shape, Devices]]] = field(default_factory=dict)
     unplaced: Mapping[Shape, int] = field(default_factory=dict)
 
-    def needed_mib(self, node: str, taken: TakenSeats | None = None) -> Mapping[int, int]:
+    def needed_mib(self, node: str, taken: Iterable[Shape] = ()) -> Mapping[int, int]:
         """Returns the MiB of each device of the node that absent seats need, without one such taken seat on a device.
 
         A seat of several devices is at one place only, because its devices belong together.
@@ -133,10 +118,10 @@ class Seating:
         for shape, devices in places:
             for index in devices:
                 found[index] = found.get(index, 0) + shape.mib
-        if taken is not None:
-            alike = [devices for shape, devices in places if shape == taken.shape]
-            for index in {index for devices in (alike[:1] if taken.shape.count > 1 else alike) for index in devices}:
-                found[index] -= taken.shape.mib
+        for each in taken:
+            alike = [devices for shape, devices in places if shape == each]
+            for index in {index for devices in (alike[:1] if each.count > 1 else alike) for index in devices}:
+                found[index] -= each.mib
         return found
 
 
@@ -146,7 +131,7 @@ def seat_all(absent: Mapping[Shape, int], free: Free, last: Seating, *, steps: i
     A complete last seating, of which the next pod has taken a place, leaves a complete seating. So a search is
     necessary only if seats have lost their places.
     """
-    near = _Repair(absent, free, last).run()
+    near = _seated(absent, free, last)
     if not near.unplaced:
         return near
     return _searched(absent, free, steps if last.places else STEPS) or near
@@ -184,59 +169,41 @@ def _places(request: MemoryRequest, free: Free, room: Free, last: Seating) -> It
         yield Place(node, chosen)
 
 
-class _Repair:
-    """Gives the absent seats their last places where they are free, and the other seats the places that are left."""
+def _seated(absent: Mapping[Shape, int], free: Free, last: Seating) -> Seating:
+    """Gives the absent seats their last places where they are free, and the other seats the places that are left.
 
-    def __init__(self, absent: Mapping[Shape, int], free: Free, last: Seating) -> None:
-        self._absent = Counter(absent)
-        self._places = {node: [*places] for node, places in last.places.items() if node in free}
-        self._left = {node: {**devices} for node, devices in free.items()}
-        self._missing = Counter(absent)
-        for node, places in self._places.items():
-            for shape, devices in places:
-                self._missing[shape] -= 1
-                self._take(shape, node, devices)
+    The next pod has most likely taken a place on a device that is now too full, so these places come last.
+    """
+    missing = Counter(absent)
+    left = {node: {**devices} for node, devices in free.items()}
+    places: dict[str, list[tuple[Shape, Devices]]] = {}
 
-    def run(self) -> Seating:
-        for shape in [shape for shape, count in self._missing.items() if count < 0]:
-            while self._missing[shape] < 0:
-                self._drop(*self._fullest(shape))
-        for node in self._places:
-            for place in sorted(self._places[node], key=lambda place: (place[0].mib, place[1])):
-                if self._least(node, place[1]) < 0:
-                    self._drop(node, place)
-        for shape in sorted(+self._missing, key=lambda shape: (-shape.total_mib, -shape.mib)):
-            while self._missing[shape] and self._add(shape):
-                self._missing[shape] -= 1
-        return Seating({node: places for node, places in self._places.items() if places}, +self._missing)
-
-    def _take(self, shape: Shape, node: str, devices: Devices, sign: int = 1) -> None:
-        left = self._left[node]
+    def seat(shape: Shape, node: str, devices: Devices) -> None:
         for index in devices:
-            left[index] = left.get(index, 0) - sign * shape.mib
+            left[node][index] -= shape.mib
+        missing[shape] -= 1
+        places.setdefault(node, []).append((shape, devices))
 
-    def _least(self, node: str, devices: Devices) -> int:
-        return min(self._left[node][index] for index in devices)
+    for _, node, shape, devices in sorted(_last_places(free, last), key=lambda each: each[0]):
+        if missing[shape] > 0 and all(left[node].get(index, 0) >= shape.mib for index in devices):
+            seat(shape, node, devices)
+    for shape in sorted(+missing, key=lambda shape: (-shape.total_mib, -shape.mib)):
+        while missing[shape]:
+            ways = [(way.cost, node, way.indices) for node, mib in left.items() if (way := best_fit(shape, mib))]
+            if not ways:
+                break
+            seat(shape, *min(ways)[1:])
+    return Seating(places, +missing)
 
-    def _fullest(self, shape: Shape) -> tuple[str, tuple[Shape, Devices]]:
-        """Returns the place of such a seat that a pod most likely took. It is on a device that is too full."""
-        found = [(self._least(n, p[1]), n, p) for n, places in self._places.items() for p in places if p[0] == shape]
-        _, node, place = min(found, key=lambda each: each[:2])
-        return node, place
 
-    def _drop(self, node: str, place: tuple[Shape, Devices]) -> None:
-        self._places[node].remove(place)
-        self._take(place[0], node, place[1], -1)
-        self._missing[place[0]] += 1
-
-    def _add(self, shape: Shape) -> bool:
-        ways = [(way.cost, node, way.indices) for node, left in self._left.items() if (way := best_fit(shape, left))]
-        if not ways:
-            return False
-        _, node, devices = min(ways)
-        self._places.setdefault(node, []).append((shape, devices))
-        self._take(shape, node, devices)
-        return True
+def _last_places(free: Free, last: Seating) -> Iterator[tuple[tuple[int, int], str, Shape, Devices]]:
+    """Yields the last places with a key to sort them: the emptiest devices first, and there the largest seats."""
+    for node, places in last.places.items():
+        if node in free:
+            needed = last.needed_mib(node)
+            for shape, devices in places:
+                lack = max(needed[index] - free[node].get(index, 0) for index in devices)
+                yield (lack, -shape.mib), node, shape, devices
 
 
 def _searched(absent: Mapping[Shape, int], free: Free, steps: int) -> Seating | None:

@@ -74,13 +74,13 @@ class LookAhead(Today):
         absent = Counter(MemoryRequest(seat.mib, seat.devices) for seat in self.stack.absent())
         free = {str(number): dict(enumerate(node)) for number, node in enumerate(self.stack.free())}
         self.seating = seat_all(absent, free, self.seating)
-        taken, left = smallest_seats(request, absent) if seated else None, []
+        taken, left = smallest_seats(request, absent) if seated else Counter[MemoryRequest](), []
         for node, devices in free.items():
             needed = self.seating.needed_mib(node, taken)
             left.append([mib - needed.get(index, 0) for index, mib in devices.items()])
         if found := self.cheapest(pod, left):
             return found
-        beside = place_beside(request, absent - taken.counted if taken else absent, free, free, self.seating)
+        beside = place_beside(request, absent - taken, free, free, self.seating)
         return (int(beside.node), beside.devices) if beside else None
 
 

@@ -379,12 +379,12 @@ class Cache:
         """Returns the nodes as the pod finds them, without the memory that absent seats of others need."""
         self._expire(now)
         self._count()
-        taken = {name: own for name, pool in self._pools.items() if (own := pool.taken(request, entitlement))}
+        taken = {name: pool.taken(request, entitlement) for name, pool in self._pools.items()}
         nodes = {}
         for name in names:
             node = self._nodes.get(name) or NodeInfo(name)
-            pool, own = self._pools.get(node.pool), taken.get(node.pool)
-            absent = node.absent if pool is None or own is None else pool.seating.needed_mib(name, own)
+            own = taken.get(node.pool)
+            absent = self._pools[node.pool].seating.needed_mib(name, own) if own else node.absent
             nodes[name] = node.for_pod(uid, entitlement.priority, now, absent)
         return Search(request, entitlement, nodes, self._pools, taken, self._choose)
 

@@ -1,5 +1,6 @@
 """Searches for the devices of one pod, and gives the reason for the choice. Units: whole MiB of GPU memory."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -7,7 +8,7 @@ from datetime import datetime
 from agents.extender.cache.node_info import NodeInfo, Shortage, has_room
 from agents.extender.cache.pod_info import Entitlement, PodInfo
 from agents.extender.cache.seats import PoolSeats
-from tenancy.devices.absent import Place, TakenSeats, place_beside
+from tenancy.devices.absent import Place, Shape, place_beside
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
 
 
@@ -37,7 +38,7 @@ class Search:
     entitlement: Entitlement
     nodes: Mapping[str, NodeInfo]
     pools: Mapping[str, PoolSeats]
-    taken: Mapping[str, TakenSeats]
+    taken: Mapping[str, Counter[Shape]]
     choose: Chooser
     measured: bool = True
     choices: Mapping[str, DeviceChoice | None] = field(default_factory=dict)
@@ -69,8 +70,8 @@ class Search:
             rooms = {node: room for node, room in rooms.items() if has_room(self.request, room)}
             if not rooms:
                 continue
-            own = self.taken.get(name)
-            found = place_beside(self.request, pool.others(own), pool.free, rooms, pool.seating)
+            own = self.taken[name]
+            found = place_beside(self.request, pool.absent - own, pool.free, rooms, pool.seating)
             if found is None and pool.lacks(own):
                 ways = {node: best_fit(self.request, room) for node, room in rooms.items()}
                 found = Place(*min((way.cost, node, way.indices) for node, way in ways.items() if way)[1:])
@@ -95,11 +96,11 @@ class Search:
         matters. An evicted pod with a seat frees only its overshoot, because its seat is absent from then on.
         """
         node, returning = self.nodes[name], set[str]()
-        pool, own = self.pools.get(node.pool), self.taken.get(node.pool)
-        if pool is not None and pool.lacks(own):
+        pool = self.pools.get(node.pool)
+        if pool is not None and pool.lacks(self.taken[node.pool]):
             node = node.with_absent({})
         elif pool is not None:
-            returning = {pod.uid for pod in node.pods.values() if pool.returns(pod, own)}
+            returning = {pod.uid for pod in node.pods.values() if pool.returns(pod, self.taken[node.pool])}
         measured = not node.seats(self.entitlement)
         return node.victims(self.request, candidates, server_now, measured=measured, returning=returning)
 

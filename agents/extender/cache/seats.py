@@ -8,7 +8,6 @@ from agents.extender.cache.pod_info import Entitlement, PodInfo
 from tenancy.devices.absent import (
     Seating,
     Shape,
-    TakenSeats,
     absent_seats,
     present_seats,
     seat_all,
@@ -51,34 +50,28 @@ class PoolSeats:
             self.seating = seat_all(absent, free, self.seating)
         self.absent, self.free = absent, free
 
-    def taken(self, request: MemoryRequest, entitlement: Entitlement) -> TakenSeats | None:
-        """Returns the absent seats that the pod would take, or None."""
+    def taken(self, request: MemoryRequest, entitlement: Entitlement) -> Counter[Shape]:
+        """Returns the absent seats of one size that the pod would take, or none."""
         tenant = entitlement.tenant
         if tenant not in self._seats:
-            return None
+            return Counter()
         named = self._ledger.seat_named(tenant, entitlement.seat)
-        after = self._absent_of(tenant, taken_seats(request, named, self._pool.name).counted)
-        lost = self._absent_of(tenant) - after
-        return TakenSeats(*next(iter(lost.items()))) if len(lost) == 1 else None
+        lost = self._absent_of(tenant) - self._absent_of(tenant, taken_seats(request, named, self._pool.name))
+        return lost if len(lost) == 1 else Counter()
 
-    def others(self, taken: TakenSeats | None) -> Counter[Shape]:
-        """Returns the absent seats without those that the pod takes."""
-        return self.absent - taken.counted if taken else self.absent
-
-    def lacks(self, taken: TakenSeats | None) -> bool:
+    def lacks(self, taken: Mapping[Shape, int]) -> bool:
         """Returns True if the pool has no room for the seat of the pod. Such a pod goes before other absent seats."""
-        return taken is not None and taken.shape in self.seating.unplaced
+        return not taken.keys().isdisjoint(self.seating.unplaced)
 
-    def returns(self, pod: PodInfo, taken: TakenSeats | None) -> bool:
+    def returns(self, pod: PodInfo, taken: Mapping[Shape, int]) -> bool:
         """Returns True if the pod's seat is absent after the pod has ended, and another pod does not take it."""
         tenant = pod.namespace
         if tenant not in self._seats:
             return False
         gone = taken_seats(pod.request, self._ledger.seat_named(tenant, pod.seat), self._pool.name)
-        if taken is not None and taken.shape == gone.shape:
+        if taken.keys() == gone.keys():
             return False
-        left = self._present[tenant] - gone.counted
-        return absent_seats(self._seats[tenant], left) != self._absent_of(tenant)
+        return absent_seats(self._seats[tenant], self._present[tenant] - gone) != self._absent_of(tenant)
 
     def unplaced(self, nodes: Iterable[NodeInfo]) -> Iterator[tuple[str, tuple[Seat, ...], int]]:
         """Yields the pool, the absent seats of one size that fit on no device, and the number of them that do not fit.
