@@ -174,12 +174,11 @@ def _device(
 ) -> DeviceRow:
     """Returns the row of a device. `most_mib` is the most that the device's node has for new pods."""
     seen = next((each for each in reading.devices if each.uuid == usage.uuid), None) if reading else None
-    offered_mib = usage.mib if usage.healthy and not usage.excluded else 0
     return row(
         DeviceRow,
         usage,
         offered_mib=usage.mib,
-        free_mib=max(min(offered_mib - usage.held_mib, most_mib), 0),
+        free_mib=max(min(usage.offered_mib - usage.held_mib, most_mib), 0),
         room_mib=min(usage.room_mib, most_mib),
         kept_mib=kept_mib,
         measured_used_mib=seen.used_bytes // MIB if seen else None,

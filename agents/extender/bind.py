@@ -66,18 +66,12 @@ class Binder:
     connections: ClientPool
     cache: Cache
     waiting: WaitingPods
-    leads: Callable[[], bool]
     clock: Clock
 
     def bind(self, binding: BindRequest, names: Names) -> PodInfo:
         """Binds the pod within kube-scheduler's timeout, and returns it with its devices. Raises AgentError if the pod
         was not bound. kube-scheduler then tries the pod again.
-
-        Refuses to bind a pod after the kube-scheduler in the extender's pod has lost its Lease. The extender of the new
-        leader may already have given the same devices to other pods.
         """
-        if not self.leads():
-            raise BindingError("this pod's scheduler no longer leads")
         pod = self.waiting.of(binding.uid)
         if pod is None:
             raise BindingError(f"pod {binding.namespace}/{binding.name} has passed no filter here")

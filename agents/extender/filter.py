@@ -1,15 +1,15 @@
 """Computes the answers to kube-scheduler's filter and preempt requests from the cache, without I/O."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo
-from agents.extender.cache.pod_info import Nomination, PodInfo, PodState
+from agents.extender.cache.pod_info import Nomination, PodState
 from agents.extender.cache.search import Answer
-from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
+from agents.extender.protocol import FilterRequest, PreemptRequest
 from agents.extender.report import held_event
 from agents.extender.waiting import WaitingPod, WaitingPods, crowded, reclaimable, waiting_pod
 from agents.kube.events import Event
@@ -115,8 +115,8 @@ class PlacementVerbs:
         rest = on([node for node in query.nodes if node not in broken])
         return replace(rest, hopeless={**rest.hopeless, **broken})
 
-    def victims(self, query: PreemptRequest, names: Names) -> dict[str, Victims]:
-        """Returns the victims on each node where evictions would help. Raises FieldError.
+    def victims(self, query: PreemptRequest, names: Names) -> dict[str, tuple[str, ...]]:
+        """Returns the UIDs of the victims on each node where evictions would help. Raises FieldError.
 
         While earlier victims of the pod are terminating, returns no nodes. The list of victims for a node is empty only
         if kube-scheduler named no victim and the pod fits now. A kube-scheduler without kubernetes#135486 reports an
@@ -130,14 +130,14 @@ class PlacementVerbs:
         preemption = _Preemption(self, uid, pod)
         if preemption.is_under_way(query.victims):
             return {}
-        chosen = {node: judged(partial(preemption.victims, node, given)) for node, given in query.victims.items()}
         found = {}
-        for node, victims in chosen.items():
-            if isinstance(victims, Victims):
-                found[node] = victims
-            elif isinstance(victims, Unjudged):
+        for node, given in query.victims.items():
+            victims = judged(partial(preemption.victims, node, given))
+            if isinstance(victims, Unjudged):
                 self.informers.problems.note("node", node, victims.why)
-        self.cache.renew(uid, {node for node, each in found.items() if each.uids}, self.clock.monotonic())
+            elif victims is not None:
+                found[node] = victims
+        self.cache.renew(uid, {node for node, uids in found.items() if uids}, self.clock.monotonic())
         return found
 
 
@@ -149,7 +149,7 @@ class _Preemption:
     uid: str
     pod: WaitingPod
 
-    def victims(self, name: str, given: Victims) -> Victims | None:
+    def victims(self, name: str, given: tuple[str, ...]) -> tuple[str, ...] | None:
         """Returns the victims on a node, or None if the node is not a candidate.
 
         kube-scheduler has chosen victims that free enough CPU and enough of the node's total gpumem. If
@@ -159,23 +159,19 @@ class _Preemption:
         If the node lacks only gpumem, the extender replaces kube-scheduler's victims by other victims. Victims that
         free enough memory of a device also free enough of the node's total gpumem.
         """
-        if given.uids and self._needed(name, given.uids) is not None:
+        if given and self._needed(name, given) is not None:
             return given
-        node = self.verbs.cache.node(name)
+        node, priority = self.verbs.cache.node(name), self.pod.entitlement.priority
+        lower = [pod.uid for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority]
         # The cache may still have a victim in `given` as assumed.
-        candidates = {*(pod.uid for pod in self._lower(node)), *given.uids}
-        needed = self._needed(name, candidates)
-        if needed is None or (given.uids and not needed):
+        needed = self._needed(name, {*lower, *given})
+        if needed is None or (given and not needed):
             return None  # the pod fits now; kube-scheduler would report an error for an empty list
-        if given.uids and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
-            needed = node.by_priority({*given.uids, *needed})
-        return Victims(needed)
+        if given and not (self._lacks_gpumem(node) and self._has_cpu(node, needed)):
+            needed = node.by_priority({*given, *needed})
+        return needed
 
-    def _lower(self, node: NodeInfo) -> list[PodInfo]:
-        priority = self.pod.entitlement.priority
-        return [pod for pod in node.pods.values() if pod.state is PodState.BOUND and pod.priority < priority]
-
-    def is_under_way(self, given: Mapping[str, Victims]) -> bool:
+    def is_under_way(self, given: Collection[str]) -> bool:
         """Returns True if the pod did not fit on a node, but fits on this node after all its terminating pods have
         ended.
 

@@ -10,12 +10,12 @@ from agents.extender import protocol
 from agents.extender.bind import Binder
 from agents.extender.cache.informers import Informers
 from agents.extender.filter import PlacementVerbs
-from agents.extender.leader import LeaderCheck
 from agents.extender.report import placed_event
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Family, Metric, MetricType
-from agents.runtime.http_message import SAMPLES, HttpRequest, HttpResponse, text_response
+from agents.runtime.http_message import HttpRequest, HttpResponse, text_response
+from agents.runtime.http_server import answer_scrape
 from agents.runtime.items import Unjudged, attempted
 from agents.runtime.log import Log
 from agents.runtime.metrics import Counter, Histogram
@@ -31,34 +31,34 @@ class NotReadyError(AgentError):
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """Decides whether this extender may answer the scheduler in its pod. `measured` returns True after the first scrape
-    of the exporters.
+    """Decides whether this extender may answer the scheduler in its pod.
+
+    `led_since` returns the monotonic time when the leadership of this scheduler began, or None. After it has lost its
+    Lease, the extender of the new leader may give the same devices to other pods. `measured` returns True after the
+    first scrape of the exporters.
     """
 
     informers: Informers
-    leadership: LeaderCheck
+    led_since: Callable[[], float | None]
     measured: Callable[[], bool]
 
     def names(self) -> Names:
         """Returns the names in the ledger. Raises NotReadyError if the extender may place no pod."""
-        if problem := self.problem():
-            raise NotReadyError(problem)
-        since, listed_at = self.leadership.since, self.informers.listed_at
-        if since is None:
-            raise NotReadyError("this pod's scheduler is not the leader")
-        if listed_at is None or listed_at < since:
-            raise NotReadyError("the pods are being relisted, as after every change of the leader")
-        if self.informers.names is None:
-            raise NotReadyError("no ledger has been read")
-        return self.informers.names
+        problem, names = self.refusal(), self.informers.names
+        if problem is not None or names is None:
+            raise NotReadyError(problem or "no ledger has been read")
+        return names
 
-    def serves(self) -> bool:
-        """Returns True if the extender answers the requests of the scheduler."""
-        try:
-            self.names()
-        except NotReadyError:
-            return False
-        return True
+    def refusal(self) -> str | None:
+        """Returns the reason why the extender does not answer the requests of the scheduler, or None."""
+        since, listed_at = self.led_since(), self.informers.listed_at
+        if problem := self.problem():
+            return problem
+        if since is None:
+            return "this pod's scheduler is not the leader"
+        if listed_at is None or listed_at < since:
+            return "the pods are being relisted, as after every change of the leader"
+        return None
 
     def problem(self) -> str | None:
         """Returns the reason why this extender cannot place pods, or None. The reason does not depend on the leadership
@@ -165,21 +165,16 @@ class StatusHandler:
     monotonic: Callable[[], float]
 
     def answer(self, request: HttpRequest) -> HttpResponse:
-        path = request.path.rstrip("/")
-        if request.method != "GET":
-            return text_response(http.client.METHOD_NOT_ALLOWED, "only GET is allowed")
-        if path == "/metrics":
-            text = exposition.render_families(self.families())
-            return HttpResponse(http.client.OK, text.encode(), SAMPLES)
-        if path in ("/healthz", "/readyz"):
-            problem = self._hangs() if path == "/healthz" else self.readiness.problem()
-            return (
-                text_response(http.client.SERVICE_UNAVAILABLE, problem)
-                if problem
-                else text_response(http.client.OK, "ok")
-            )
-        return text_response(http.client.NOT_FOUND, "not found; there are /metrics, /healthz and /readyz")
+        if request.path != "/readyz":
+            return answer_scrape(self, request)
+        problem = self.readiness.problem()
+        return text_response(http.client.SERVICE_UNAVAILABLE if problem else http.client.OK, problem or "ok")
 
-    def _hangs(self) -> str | None:
+    def metrics(self) -> tuple[int, str]:
+        return http.client.OK, exposition.render_families(self.families())
+
+    def health(self) -> tuple[int, str]:
         silent = self.monotonic() - self.readiness.informers.informer.alive_at
-        return f"the API has not been followed for {silent:.0f} s" if silent > ALIVE_SECONDS else None
+        if silent > ALIVE_SECONDS:
+            return http.client.SERVICE_UNAVAILABLE, f"the API has not been followed for {silent:.0f} s\n"
+        return http.client.OK, "ok\n"

@@ -8,7 +8,6 @@ different pods.
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from agents.kube.client import Api, Object
 from agents.kube.informer import Informer, WatchSource, keep_whole, name_selector, read_list
@@ -21,22 +20,6 @@ from tenancy.seconds import EXTENDER_TIMEOUT_SECONDS
 _DEFAULT_SECONDS = 15  # kube-scheduler's default for leaseDurationSeconds.
 # Within this time, the last bind of an earlier leader ends, because kube-scheduler stops before it loses its Lease.
 FENCE_SECONDS = EXTENDER_TIMEOUT_SECONDS
-
-
-class LeaderCheck(Protocol):
-    """Shows whether the scheduler in this pod leads. `since` is the time in monotonic seconds when the leadership
-    began, or None.
-    """
-
-    @property
-    def since(self) -> float | None: ...
-
-
-@dataclass(frozen=True)
-class AlwaysLeader:
-    """Replaces LeaseWatcher if the only scheduler runs without leader election. This scheduler always leads."""
-
-    since: float
 
 
 @dataclass(kw_only=True)
@@ -69,7 +52,9 @@ class LeaseWatcher:
 
     @property
     def since(self) -> float | None:
-        """Returns None if the Lease has expired, because another scheduler may now lead."""
+        """Returns the monotonic time when the leadership began, or None. Also returns None if the Lease has expired,
+        because another scheduler may now lead.
+        """
         with self._lock:
             return self._since if self.clock.monotonic() < self._until else None
 

@@ -18,7 +18,7 @@ from agents.extender.cache.informers import Informers
 from agents.extender.cache.measured import ReadingRefresher
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, StatusHandler, VerbHandler
-from agents.extender.leader import AlwaysLeader, LeaderCheck, LeaseWatcher
+from agents.extender.leader import LeaseWatcher
 from agents.extender.metrics import ExtenderMetrics
 from agents.extender.report import lost_event
 from agents.extender.waiting import WaitingPods
@@ -138,7 +138,7 @@ class Extender:
             cache=cache,
             ledger=lambda: self.informers.ledger,
             nudge=self._nudge,
-            serves=self._serves,
+            serves=lambda: self._readiness.refusal() is None,
             clock=clock,
             log=log,
             more_room=more_room or threading.Event(),
@@ -151,7 +151,7 @@ class Extender:
             clock=clock,
             log=log,
         )
-        self._leadership = self._led(settings, api())
+        self._lease = self._watched(settings, api())
         self._events = EventWriter(
             recorder=Recorder(api=api(), controller=SCHEDULER, instance=settings.pod_name), clock=clock, log=log
         )
@@ -160,7 +160,7 @@ class Extender:
             cache=cache,
             waiting=self.waiting,
             hold_seconds=settings.hold_seconds,
-            led_since=lambda: self._leadership.since,
+            led_since=self._led_since,
             tell=self._events.put,
             clock=clock,
         )
@@ -168,7 +168,6 @@ class Extender:
             connections=ClientPool(hasty, clock),
             cache=cache,
             waiting=self.waiting,
-            leads=lambda: self._leadership.since is not None,
             clock=clock,
         )
         self.measured = ReadingRefresher(
@@ -182,7 +181,7 @@ class Extender:
         )
         self._readiness = readiness = Readiness(
             informers=self.informers,
-            leadership=self._leadership,
+            led_since=self._led_since,
             measured=lambda: self.measured.tried,
         )
         self.verb_handler = VerbHandler(readiness, placing, binder, log)
@@ -206,12 +205,15 @@ class Extender:
             self._events.keep,
         )
         yield self.measured.keep
-        if isinstance(self._leadership, LeaseWatcher):
-            yield self._leadership.informer.run
+        if self._lease:
+            yield self._lease.informer.run
 
-    def _led(self, settings: Settings, api: Api) -> LeaderCheck:
+    def _led_since(self) -> float | None:
+        return self._lease.since if self._lease else 0.0
+
+    def _watched(self, settings: Settings, api: Api) -> LeaseWatcher | None:
         if not settings.lease:
-            return AlwaysLeader(since=0.0)
+            return None
         namespace, _, name = settings.lease.partition("/")
         return LeaseWatcher(
             api=api,
@@ -222,9 +224,6 @@ class Extender:
             clock=self._clock,
             log=self._log,
         )
-
-    def _serves(self) -> bool:
-        return self._readiness.serves()
 
     def _nudge(self) -> None:
         """Changes an annotation of an unused ResourceClaim, so that kube-scheduler retries pending pods."""

@@ -69,7 +69,7 @@ class ExtenderMetrics:
         )
 
     def _samples(self) -> Iterator[Sample]:
-        yield Sample(name=METRIC_EXTENDER_LEADING, value=int(self.readiness.leadership.since is not None))
+        yield Sample(name=METRIC_EXTENDER_LEADING, value=int(self.readiness.led_since() is not None))
         yield Sample(name=METRIC_EXTENDER_READY, value=int(self.readiness.problem() is None))
         yield from items.samples(self.readiness.informers.problems)
         yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
@@ -92,6 +92,5 @@ class ExtenderMetrics:
         for node_usage in usage:
             for device in node_usage.devices:
                 labels = {"node": node_usage.node, "gpu": str(device.index), "uuid": device.uuid}
-                offered_mib = device.mib if device.healthy and not device.excluded else 0
-                yield Sample(name=METRIC_EXTENDER_OFFERED, labels=labels, value=offered_mib * MIB)
+                yield Sample(name=METRIC_EXTENDER_OFFERED, labels=labels, value=device.offered_mib * MIB)
                 yield Sample(name=METRIC_EXTENDER_ALLOCATED, labels=labels, value=device.held_mib * MIB)

@@ -36,15 +36,16 @@ def lowest_victims(
     for index, memory in room.items():
         leaving = _clear(request, index, memory, [each for each in candidates if index in each.measured_mib])
         if leaving is not None:
-            plans.append((_burden(leaving), index, leaving))
+            burden = sorted((each.priority for each in leaving), reverse=True), sum(each.mib for each in leaving)
+            plans.append((burden, index, leaving))
     if len(plans) < request.count:
         return None
     easiest = sorted(plans, key=lambda plan: plan[:2])[: request.count]
     chosen = {each.uid: each for _, _, leaving in easiest for each in leaving}
-    for each in sorted(chosen.values(), key=_last_first):
+    for each in sorted(chosen.values(), key=lambda each: (-each.priority, each.mib, each.uid)):
         others = [other for other in chosen.values() if other is not each]
         if sum(_suffices(request, index, memory, others) for index, memory in room.items()) >= request.count:
-            del chosen[each.uid]
+            del chosen[each.uid]  # the others free enough without it
     return tuple(sorted(chosen, key=lambda uid: (-chosen[uid].priority, uid)))
 
 
@@ -57,22 +58,7 @@ def _clear(
         if _suffices(request, index, memory, leaving):
             break
         leaving.append(each)
-    if not _suffices(request, index, memory, leaving):
-        return None
-    for each in sorted(leaving, key=_last_first):
-        others = [other for other in leaving if other is not each]
-        if _suffices(request, index, memory, others):
-            leaving = others
-    return leaving
-
-
-def _last_first(each: PotentialVictim) -> tuple[int, int, str]:
-    """Returns the order in which unnecessary victims are spared."""
-    return -each.priority, each.mib, each.uid
-
-
-def _burden(leaving: Sequence[PotentialVictim]) -> tuple[list[int], int]:
-    return sorted((each.priority for each in leaving), reverse=True), sum(each.mib for each in leaving)
+    return leaving if _suffices(request, index, memory, leaving) else None
 
 
 def _suffices(request: MemoryRequest, index: int, memory: DeviceMemory, leaving: Iterable[PotentialVictim]) -> bool:

@@ -34,18 +34,11 @@ class FilterRequest:
 
 
 @dataclass(frozen=True)
-class Victims:
-    """The UIDs of one node's victims (MetaVictims). The extender does not count disrupted PodDisruptionBudgets."""
-
-    uids: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class PreemptRequest:
-    """A preempt request: a pod, and kube-scheduler's victims by node (ExtenderPreemptionArgs)."""
+    """A preempt request: a pod, and the UIDs of kube-scheduler's victims by node (ExtenderPreemptionArgs)."""
 
     pod: Pod
-    victims: Mapping[str, Victims]
+    victims: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,8 @@ def read_preempt_request(body: bytes) -> PreemptRequest:
     with _reading():
         arguments = json.loads(body)
         nodes = arguments["NodeNameToMetaVictims"].items()
-        return PreemptRequest(_pod(arguments), {name: _victims(victims) for name, victims in nodes})
+        victims = {name: tuple(str(pod["UID"]) for pod in given["Pods"] or ()) for name, given in nodes}
+        return PreemptRequest(_pod(arguments), victims)
 
 
 def read_bind_request(body: bytes) -> BindRequest:
@@ -89,11 +83,14 @@ def filter_result(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Ma
     return {"NodeNames": list(nodes), "FailedNodes": refused, "FailedAndUnresolvableNodes": hopeless}
 
 
-def preemption_result(victims: Mapping[str, Victims]) -> Json:
-    """Returns an ExtenderPreemptionResult. The scheduler drops each node that is missing in the result."""
+def preemption_result(victims: Mapping[str, Iterable[str]]) -> Json:
+    """Returns an ExtenderPreemptionResult. The scheduler drops each node that is missing in the result.
+
+    The extender does not count disrupted PodDisruptionBudgets.
+    """
     return {
         "NodeNameToMetaVictims": {
-            node: {"Pods": [{"UID": uid} for uid in each.uids], "NumPDBViolations": 0} for node, each in victims.items()
+            node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for node, uids in victims.items()
         }
     }
 
@@ -126,7 +123,3 @@ def _pod(arguments: Json) -> Pod:
     if not pod.uid or "spec" not in arguments["Pod"]:
         raise ValueError("Pod must have a UID and a spec")
     return pod
-
-
-def _victims(victims: Json) -> Victims:
-    return Victims(tuple(str(pod["UID"]) for pod in victims["Pods"] or ()))

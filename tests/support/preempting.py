@@ -7,7 +7,7 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.filter import PlacementVerbs
-from agents.extender.protocol import PreemptRequest, Victims
+from agents.extender.protocol import PreemptRequest
 from agents.extender.waiting import WaitingPods
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
@@ -49,6 +49,6 @@ def hold(placing: PlacementVerbs, uid: str, mib: int, index: int, priority: int 
     placing.cache.update_pod(replace(bound(uid, "a", mib, index, priority=priority, **fields), namespace="n"))
 
 
-def victims(placing: PlacementVerbs, mib: int, *given: str) -> Victims | None:
-    query = PreemptRequest(Pod(pod(mib, priority=10)), {"a": Victims(given)})
+def victims(placing: PlacementVerbs, mib: int, *given: str) -> tuple[str, ...] | None:
+    query = PreemptRequest(Pod(pod(mib, priority=10)), {"a": given})
     return placing.victims(query, NAMES).get("a")

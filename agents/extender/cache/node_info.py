@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from agents.extender.cache.inventory import NodeDevices
+from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import Bound, Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.reading import MeasuredMemory, UndeclaredUse
 from agents.extender.preemption import PotentialVictim, lowest_victims
@@ -37,19 +37,13 @@ class Shortage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceUsage:
-    """One device. `mib` is the memory that the device offers; `room_mib` is the memory that a new pod without a seat
-    could get.
+class DeviceUsage(NodeDevice):
+    """One device with its pods. `room_mib` is the memory that a new pod without a seat could get.
 
     `measured_free_mib` is None without a fresh reading.
     """
 
-    index: int
-    uuid: str
-    mib: int
     room_mib: int
-    healthy: bool
-    excluded: bool
     measured_free_mib: int | None
     pods: tuple[PodInfo, ...]
 
@@ -104,12 +98,8 @@ class NodeInfo:
         measured = self.reading.unused if self.reading else {}
         return tuple(
             DeviceUsage(
-                index=device.index,
-                uuid=device.uuid,
-                mib=device.mib,
+                **vars(device),
                 room_mib=self.measured_room[device.index],
-                healthy=device.healthy,
-                excluded=device.excluded,
                 measured_free_mib=measured.get(device.index),
                 pods=tuple(pod for pod in pods if device.index in self.places[pod.uid]),
             )

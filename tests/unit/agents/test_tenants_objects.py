@@ -22,7 +22,6 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.filter import PlacementVerbs
 from agents.extender.handlers import Readiness, VerbHandler
-from agents.extender.leader import AlwaysLeader
 from agents.extender.waiting import WaitingPods
 from agents.gate.main import GateRun
 from agents.guard.follow import AdjustmentRule, PodWatcher
@@ -499,9 +498,9 @@ def handlers(bench: Bench) -> tuple[VerbHandler, Informers]:
         tell=lambda event: None, clock=clock,
     )  # fmt: skip
     binder = Binder(
-        connections=ClientPool(lambda: api, clock), cache=cache, waiting=waiting, leads=lambda: True, clock=clock,
+        connections=ClientPool(lambda: api, clock), cache=cache, waiting=waiting, clock=clock,
     )  # fmt: skip
-    ready = Readiness(informers=informers, leadership=AlwaysLeader(since=0.0), measured=lambda: True)
+    ready = Readiness(informers=informers, led_since=lambda: 0.0, measured=lambda: True)
     return VerbHandler(ready, placing, binder, log), informers
 
 

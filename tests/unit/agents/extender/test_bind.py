@@ -27,13 +27,12 @@ class Bench:
         self.served = served
         self.cache = Cache()
         self.cache.update_node(NODE)
-        self.leads = True
         self.waiting = waiting_pods(served, self.cache)
         self.waiting.remember("u", WaitingPod(memory=MemoryRequest(5000)))
         clock = served.time.clock()
         self.binder = Binder(
             connections=ClientPool(self.api, clock), cache=self.cache, waiting=self.waiting,
-            leads=lambda: self.leads, clock=clock,
+            clock=clock,
         )  # fmt: skip
 
     def api(self) -> Api:
@@ -109,10 +108,3 @@ def test_a_conflict_with_the_first_try_gives_the_devices_back_at_once(bench: Ben
     with bench.failing(409):
         bench.bind()
     assert bench.held_mib == 0
-
-
-def test_who_does_not_lead_binds_nothing(bench: Bench) -> None:
-    bench.leads = False
-    with pytest.raises(BindingError, match="no longer leads"):
-        bench.bind()
-    assert (bench.served.cluster.requests, bench.held_mib) == ([], 0)

@@ -11,7 +11,7 @@ from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState, PodWithoutGpu, holder_of
 from agents.extender.cache.search import Answer
 from agents.extender.filter import PlacementVerbs
-from agents.extender.protocol import FilterRequest, PreemptRequest, Victims
+from agents.extender.protocol import FilterRequest, PreemptRequest
 from agents.kube.events import Event
 from agents.kube.pods import Pod
 from agents.telemetry.reading import PodUse
@@ -38,7 +38,7 @@ def test_a_pod_without_gpumem_goes_anywhere(placing: PlacementVerbs) -> None:
 def test_the_schedulers_victims_stand_where_their_going_frees_a_device(placing: PlacementVerbs) -> None:
     hold(placing, "one", 8000, 0)
     hold(placing, "two", 8000, 1)
-    assert victims(placing, 8000, "two") == Victims(("two",))
+    assert victims(placing, 8000, "two") == ("two",)
 
 
 def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> None:
@@ -46,7 +46,7 @@ def test_only_pods_of_a_lower_priority_are_victims(placing: PlacementVerbs) -> N
     hold(placing, "higher", 6000, 1, priority=11)
     assert victims(placing, 7000) is None
     hold(placing, "higher", 6000, 1, priority=9)
-    assert victims(placing, 7000) == Victims(("higher",))
+    assert victims(placing, 7000) == ("higher",)
 
 
 @pytest.mark.parametrize("grace", [30, 10**9])
@@ -64,9 +64,9 @@ def test_a_pod_that_never_ends_does_not_keep_a_seat_waiting_for_good(placing: Pl
     hold(placing, "low", 8000, 1)
     api = placing.informers.api
     api.time = began + timedelta(seconds=60)
-    assert victims(placing, 8000) == Victims(())
+    assert victims(placing, 8000) == ()
     api.time = began + timedelta(seconds=700)
-    assert victims(placing, 8000) == Victims(("low",))
+    assert victims(placing, 8000) == ("low",)
 
 
 def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: PlacementVerbs) -> None:
@@ -77,13 +77,13 @@ def test_victims_for_the_sake_of_cpu_are_kept_also_where_gpumem_lacks(placing: P
     hold(placing, "large", 8000, 1, priority=3)
     asking = pod(6000, priority=10)
     asking["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1"
-    query = PreemptRequest(Pod(asking), {"a": Victims(("cpu-hog",))})
-    assert placing.victims(query, NAMES) == {"a": Victims(("cpu-hog", "large"))}
+    query = PreemptRequest(Pod(asking), {"a": ("cpu-hog",)})
+    assert placing.victims(query, NAMES) == {"a": ("cpu-hog", "large")}
 
 
 def test_a_node_that_needs_no_victim_is_told_so(placing: PlacementVerbs) -> None:
     """A kube-scheduler with kubernetes#135486 also sends nodes on which the pod needs no victim."""
-    assert victims(placing, 8000) == Victims(())
+    assert victims(placing, 8000) == ()
 
 
 def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_left_out(
@@ -92,8 +92,8 @@ def test_where_only_measurement_keeps_the_pod_out_and_nobody_can_go_the_node_is_
     """No pod on the node uses the measured memory, so an eviction cannot help."""
     placing.cache.measure("a", {0: 1000, 1: 1000}, at=0.0)
     placing.cache.update_node(devices(8000, node="b"))
-    query = PreemptRequest(Pod(pod(6000, priority=10)), {"a": Victims(()), "b": Victims(())})
-    assert placing.victims(query, NAMES) == {"b": Victims(())}
+    query = PreemptRequest(Pod(pod(6000, priority=10)), {"a": (), "b": ()})
+    assert placing.victims(query, NAMES) == {"b": ()}
 
 
 def test_a_nominee_that_is_refused_before_we_hear_of_an_end_loses_no_room(placing: PlacementVerbs) -> None:
@@ -116,12 +116,12 @@ def test_while_others_go_for_a_pod_nobody_more_goes(placing: PlacementVerbs) -> 
     hold(placing, "going", 8000, 0, 99, state=PodState.TERMINATING)
     hold(placing, "vip", 8000, 1, 99)
     placing.cache.update_pod(bound("low", "b", 8000, 0))
-    elsewhere = PreemptRequest(Pod(pod(8000, priority=10)), {"b": Victims(("low",))})
-    assert placing.victims(elsewhere, NAMES) == {"b": Victims(("low",))}
+    elsewhere = PreemptRequest(Pod(pod(8000, priority=10)), {"b": ("low",)})
+    assert placing.victims(elsewhere, NAMES) == {"b": ("low",)}
     nominee = {**pod(8000, priority=10), "status": {"nominatedNodeName": "a"}}
     assert placing.fits(FilterRequest(Pod(nominee), ("a", "b")), NAMES).nodes == ()
     assert placing.victims(elsewhere, NAMES) == {}
-    also = PreemptRequest(Pod(pod(8000, priority=10)), {**elsewhere.victims, "a": Victims(("going",))})
+    also = PreemptRequest(Pod(pod(8000, priority=10)), {**elsewhere.victims, "a": ("going",)})
     assert placing.victims(also, NAMES) == also.victims
 
 
@@ -134,7 +134,7 @@ def test_who_is_being_bound_may_be_a_victim(placing: PlacementVerbs, binding: bo
     if binding:
         placing.cache.assume("lower", MemoryRequest(8000), "a", 0.0, Entitlement(5))
     assert victims(placing, 6000) is None
-    assert victims(placing, 6000, "lower") == Victims(("lower",))
+    assert victims(placing, 6000, "lower") == ("lower",)
 
 
 @pytest.mark.parametrize("binding", [False, True])
@@ -147,7 +147,7 @@ def test_of_who_is_being_bound_priority_and_sum_count(placing: PlacementVerbs, b
     if binding:
         placing.cache.assume("binding", MemoryRequest(5000), "a", 0.0, Entitlement(5))
     assert placing.cache.node("a").by_priority(("low", "binding")) == ("binding", "low")
-    assert victims(placing, 8000, "binding") == Victims(("low",))
+    assert victims(placing, 8000, "binding") == ("low",)
 
 
 # Seats.
@@ -230,11 +230,11 @@ def test_while_a_seat_is_held_back_nobody_is_evicted_for_it_on_another_node_eith
     """kube-scheduler may ask for victims without an earlier filter request."""
     seated.cache.update_node(devices(8000, node="b"))
     seated.cache.update_pod(bound("lower", "b", 5000, 0))
-    query = PreemptRequest(seated.query().pod, {"b": Victims(("lower",))})
+    query = PreemptRequest(seated.query().pod, {"b": ("lower",)})
     seated.filter()
     assert seated.verbs.victims(query, NAMES) == {}
     seated.served.time.seconds += 60
-    assert seated.verbs.victims(query, NAMES) == {"b": Victims(("lower",))}
+    assert seated.verbs.victims(query, NAMES) == {"b": ("lower",)}
 
 
 def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> None:
@@ -270,8 +270,8 @@ def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     use = PodUse(uid="seat", namespace="team", pod="s", uuid="GPU-a-0", used_bytes=used_mib * MIB)
     seated.served.time.seconds += 5
     seated.cache.measure("a", {0: 2600, 1: 0}, seated.served.time.seconds, (use,))
-    query = PreemptRequest(seated.query(2000, "stranger").pod, {"a": Victims(())})
-    assert seated.verbs.victims(query, NAMES) == ({"a": Victims(("seat",))} if goes else {})
+    query = PreemptRequest(seated.query(2000, "stranger").pod, {"a": ()})
+    assert seated.verbs.victims(query, NAMES) == ({"a": ("seat",)} if goes else {})
 
 
 def breaks_on(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:
@@ -302,6 +302,6 @@ def test_an_error_of_one_node_leaves_the_victims_on_the_other_nodes(
     hold(placing, "low", 8000, 0)
     hold(placing, "other", 8000, 1)
     breaks_on(monkeypatch, "victims", "b")
-    query = PreemptRequest(Pod(pod(8000, priority=10)), {"a": Victims(("low",)), "b": Victims(())})
-    assert placing.victims(query, NAMES) == {"a": Victims(("low",))}
+    query = PreemptRequest(Pod(pod(8000, priority=10)), {"a": ("low",), "b": ()})
+    assert placing.victims(query, NAMES) == {"a": ("low",)}
     assert placing.informers.problems.counts() == {"node": 1}

@@ -41,7 +41,9 @@ class Handlers:
         self.informers.ledger = Ledger(domain=DOMAIN, pools=(T4,))
         self.led = Led()
         self.measured = True
-        self.readiness = Readiness(informers=self.informers, leadership=self.led, measured=lambda: self.measured)
+        self.readiness = Readiness(
+            informers=self.informers, led_since=lambda: self.led.since, measured=lambda: self.measured
+        )
         self.events: list[Event] = []
         self.waiting = waiting_pods(served, self.cache)
         placing = PlacementVerbs(
@@ -50,7 +52,7 @@ class Handlers:
         )  # fmt: skip
         binder = Binder(
             connections=ClientPool(served.api, clock), cache=self.cache, waiting=self.waiting,
-            leads=lambda: self.led.since is not None, clock=clock,
+            clock=clock,
         )  # fmt: skip
         self.verbs = VerbHandler(self.readiness, placing, binder, log)
         series = ExtenderMetrics(

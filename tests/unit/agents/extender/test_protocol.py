@@ -1,7 +1,6 @@
 """Tests the messages between kube-scheduler and the extender."""
 
 from agents.extender import protocol
-from agents.extender.protocol import Victims
 
 
 def test_the_answers_have_the_protocols_fields() -> None:
@@ -10,7 +9,7 @@ def test_the_answers_have_the_protocols_fields() -> None:
         "FailedNodes": {"b": "full"},
         "FailedAndUnresolvableNodes": {"c": "no GPU"},
     }
-    assert protocol.preemption_result({"a": Victims(("1",))}) == {
+    assert protocol.preemption_result({"a": ("1",)}) == {
         "NodeNameToMetaVictims": {"a": {"Pods": [{"UID": "1"}], "NumPDBViolations": 0}}
     }
     assert protocol.error_result("why") == {"Error": "why"}
