@@ -78,7 +78,7 @@ class PlacementVerbs:
             self.tell(held_event(query.pod.reference, short, until - now))
         why = f"; the seat is held back for at most {self.hold_seconds:g} s for memory in use to be given back"
         hopeless = {**answer.hopeless, **{node: reason + why for node, reason in answer.refused.items()}}
-        held = replace(pod, held_since=since, held_until=until, held_in=short[0].pool)
+        held = replace(pod, short=short, held_since=since, held_until=until)
         return Answer((), {}, hopeless, short), held
 
     def _began(self, pod: Pod, now: float) -> float:

@@ -191,8 +191,7 @@ class Extender:
             cache=cache,
             drift=self.comparer.counts,
             ages=self.measured.ages,
-            waiting=lambda: len(self.waiting),
-            held=lambda: self.waiting.held_by_pool(self._pools()),
+            waiting=self.waiting,
         )
         self.status_handler = StatusHandler(readiness=readiness, families=series.families, monotonic=clock.monotonic)
 
@@ -230,10 +229,6 @@ class Extender:
         path = api_path(RESOURCE_API, "namespaces", self._namespace, "resourceclaims", SCHEDULER)
         moment = self._clock.now().isoformat()
         self._claims.merge_patch(path, {"metadata": {"annotations": {RETRY_ANNOTATION: moment}}})
-
-    def _pools(self) -> Iterable[str]:
-        ledger = self.informers.ledger
-        return [pool.name for pool in ledger.shared_pools] if ledger else ()
 
     def _measure(self) -> Iterable[NodeTelemetry] | None:
         ledger = self.informers.ledger

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agents.extender.cache.cache import Cache
 from agents.extender.handlers import COUNTED, Readiness, VerbHandler
+from agents.extender.waiting import WaitingPods
 from agents.runtime import items
 from agents.runtime.exposition import Family, Metric, Sample, gauges
 from tenancy.names import (
@@ -58,8 +59,7 @@ class ExtenderMetrics:
     cache: Cache
     drift: Callable[[], Mapping[str, int]]
     ages: Callable[[], Mapping[str, float]]
-    waiting: Callable[[], int]
-    held: Callable[[], Mapping[str, int]]
+    waiting: WaitingPods
 
     def families(self) -> tuple[Family, ...]:
         verbs = self.verbs
@@ -72,8 +72,8 @@ class ExtenderMetrics:
         yield Sample(name=METRIC_EXTENDER_LEADING, value=int(self.readiness.led_since() is not None))
         yield Sample(name=METRIC_EXTENDER_READY, value=int(self.readiness.problem() is None))
         yield from items.samples(self.readiness.informers.problems)
-        yield Sample(name=METRIC_EXTENDER_WAITING, value=self.waiting())
-        for pool, number in self.held().items():
+        yield Sample(name=METRIC_EXTENDER_WAITING, value=len(self.waiting))
+        for pool, number in self.waiting.held_by_pool().items():
             # Creates each series with the value 0, so that Prometheus sees the first increase.
             self.verbs.overcrowded.add(pool, 0)
             yield Sample(name=METRIC_EXTENDER_HELD_SEATS, labels={"pool": pool}, value=number)

@@ -40,9 +40,9 @@ class WaitingPod:
     """What the extender knows of a pod from the pod's first filter until its bind.
 
     `at` is the monotonic time of the last filter, and `ledger` the ledger at that time. `nodes` are the nodes that
-    refused the pod, or () if it was placed. `short` has the shortages of a seat that was placed while other pods used
-    its memory. `held_since` is the time when the extender began to delay the pod of a seat, and `held_until` the end of
-    the delay. `reported` is True after the extender has caused an event for this pod.
+    refused the pod, or () if it was placed. `short` has the shortages of a seat that waits or was placed while other
+    pods used its memory. `held_since` is the time when the extender began to delay the pod of a seat, and `held_until`
+    the end of the delay. `reported` is True after the extender has caused an event for this pod.
     """
 
     memory: MemoryRequest
@@ -53,7 +53,6 @@ class WaitingPod:
     short: tuple[Shortage, ...] = ()
     held_since: float | None = None
     held_until: float = 0.0
-    held_in: str = ""
     reported: bool = False
 
 
@@ -106,12 +105,12 @@ class WaitingPods:
         pod = self.of(uid)
         return pod is not None and self.clock.monotonic() < pod.held_until
 
-    def held_by_pool(self, pools: Iterable[str]) -> dict[str, int]:
+    def held_by_pool(self) -> dict[str, int]:
         """Returns, for each pool, the number of seats with a delayed pod."""
-        now = self.clock.monotonic()
+        now, ledger = self.clock.monotonic(), self.ledger()
         with self._lock:
-            counts = Counter(pod.held_in for pod in self._pods.values() if now < pod.held_until)
-        return {pool: counts[pool] for pool in {*pools, *counts}}
+            counts = Counter(pod.short[0].pool for pod in self._pods.values() if pod.short and now < pod.held_until)
+        return {**dict.fromkeys((pool.name for pool in ledger.shared_pools) if ledger else (), 0), **counts}
 
     def grown(self) -> None:
         """Starts a check soon, because more memory may be free."""

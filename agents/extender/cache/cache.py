@@ -111,11 +111,7 @@ class Cache:
         """Keeps the memory of the pod's victims for the pod until NOMINATED_SECONDS after the pod's first nomination to
         the node. A pod with a reservation needs no nomination.
         """
-        with self._lock:
-            known = self._nominated.get(pod.uid)
-            again = known is not None and known.shown and known.node == pod.node
-            if not again and pod.uid not in self._pods:
-                self._keep(pod.uid, replace(pod, ends=now + NOMINATED_SECONDS))
+        self._nominate(replace(pod, ends=now + NOMINATED_SECONDS))
 
     def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
         """Prolongs the pod's nomination if the nominated node is in `nodes`, because more pods are being evicted there.
@@ -148,11 +144,7 @@ class Cache:
         the cache knows that the victims have ended. After the extender refuses a pod, kube-scheduler drops the pod's
         nomination. A nomination that has ended stays ended.
         """
-        with self._lock:
-            known = self._nominated.get(pod.uid)
-            again = known is not None and known.shown and known.node == pod.node
-            if not again and pod.uid not in self._pods:
-                self._keep(pod.uid, replace(pod, shown=False, ends=now + RESERVE_SECONDS))
+        self._nominate(replace(pod, shown=False, ends=now + RESERVE_SECONDS))
 
     def nominated_node(self, uid: str, now: float) -> str | None:
         """Returns the node that keeps memory for the pod, or None."""
@@ -402,6 +394,13 @@ class Cache:
                 self._ends[uid] = pod.ends
         for name in {each.node for each in (before, pod, self._nominated.get(uid)) if each is not None}:
             self._changed(name)
+
+    def _nominate(self, pod: Nomination) -> None:
+        with self._lock:
+            known = self._nominated.get(pod.uid)
+            again = known is not None and known.shown and known.node == pod.node
+            if not again and pod.uid not in self._pods:
+                self._keep(pod.uid, pod)
 
     def _keep(self, uid: str, nomination: Nomination | None) -> None:
         """Replaces a nomination in the cache."""

@@ -41,7 +41,12 @@ class ReadingRefresher:
         return {node: now - at for node, at in self._read_at.items()}
 
     def refresh(self) -> None:
-        readings = self.read()
+        """Scrapes the exporters. Raises AgentError."""
+        try:
+            readings = self.read()
+        except AgentError:
+            self.tried = True
+            raise
         if readings is None:
             return
         problems, read_at = set(), {}
@@ -69,12 +74,4 @@ class ReadingRefresher:
         problem = ProblemLog(
             log=self.log, failing="the devices are not measured", recovered="the devices are measured again"
         )
-        keep_running(self.attempt, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))
-
-    def attempt(self) -> None:
-        """Calls `refresh`. Sets `tried` even after an error. Raises AgentError."""
-        try:
-            self.refresh()
-        except AgentError:
-            self.tried = True
-            raise
+        keep_running(self.refresh, problem, lambda: self.clock.sleep(INTERVAL_SECONDS if self.tried else _SOON_SECONDS))

@@ -146,7 +146,7 @@ class ExtenderPod:
         """
         self.rounds += 1
         if self.rounds % 3 == 1 or len(self.extender.waiting) or not self.extender.measured.tried:
-            self._step(self.extender.measured.attempt)()
+            self._step(self.extender.measured.refresh)()
 
     def _grown(self) -> None:
         start = self.starts

@@ -46,6 +46,7 @@ class Handlers:
         )
         self.events: list[Event] = []
         self.waiting = waiting_pods(served, self.cache)
+        self.waiting.ledger = lambda: self.informers.ledger
         placing = PlacementVerbs(
             informers=self.informers, cache=self.cache, waiting=self.waiting, hold_seconds=60,
             led_since=lambda: self.led.since, tell=self.events.append, clock=clock,
@@ -57,8 +58,7 @@ class Handlers:
         self.verbs = VerbHandler(self.readiness, placing, binder, log)
         series = ExtenderMetrics(
             readiness=self.readiness, verbs=self.verbs, cache=self.cache, drift=dict, ages=dict,
-            waiting=lambda: len(self.waiting),
-            held=lambda: self.waiting.held_by_pool(["t4"]),
+            waiting=self.waiting,
         )  # fmt: skip
         self.open = StatusHandler(readiness=self.readiness, families=series.families, monotonic=clock.monotonic)
 

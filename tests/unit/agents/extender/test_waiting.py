@@ -135,14 +135,15 @@ def test_a_seat_is_held_back_only_where_it_cannot_load_or_somebody_is_over(short
 
 
 def test_seats_that_are_held_back_are_counted_by_pool(held: Held) -> None:
-    assert held.waiting.held_by_pool(["t4", "a100"]) == {"t4": 0, "a100": 0}
+    held.ledger = Ledger(domain=DOMAIN, pools=(T4, replace(T4, name="a100")))
+    assert held.waiting.held_by_pool() == {"t4": 0, "a100": 0}
     for uid in ("second", "third"):
-        held.refuse(uid, held_until=60.0, held_in="t4")
-    assert held.waiting.held_by_pool(["t4", "a100"]) == {"t4": 2, "a100": 0}
+        held.refuse(uid, held_until=60.0, short=(LACKS_MEMORY,))
+    assert held.waiting.held_by_pool() == {"t4": 2, "a100": 0}
     held.waiting.remember("third", WaitingPod(memory=MemoryRequest(5000)))
-    assert held.waiting.held_by_pool(["t4"]) == {"t4": 1}
+    assert held.waiting.held_by_pool() == {"t4": 1, "a100": 0}
     held.served.time.seconds += 60
-    assert held.waiting.held_by_pool(["t4"]) == {"t4": 0}
+    assert held.waiting.held_by_pool() == {"t4": 0, "a100": 0}
 
 
 def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record() -> None:
