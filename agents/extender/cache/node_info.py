@@ -142,13 +142,15 @@ class NodeInfo:
         devices of a nominated pod are not known. The best-fit method chooses devices for a nominated pod as if all
         terminating pods had ended.
         """
+        if not self.nominated:
+            return self if absent == self.absent else self.with_absent(absent)
         nominated = {each.uid: each for each in self.nominated if now < each.ends}
         turn = (-priority, nominated[uid].ends if uid in nominated else math.inf, uid)
         ahead = [
             each for each in nominated.values() if each.uid != uid and (-each.priority, each.ends, each.uid) < turn
         ]
         if self.inventory is None or not ahead:
-            return self if absent == self.absent else self.with_absent(absent)
+            return self.with_absent(absent)
         pods: list[Bound] = [*self.pods.values(), *self.pods_without_gpu.values()]
         left = dict(self.free)
         for pod in self.pods.values():

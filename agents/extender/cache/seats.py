@@ -38,7 +38,7 @@ class PoolSeats:
 
     def count(self, nodes: Collection[NodeInfo]) -> None:
         """Counts the absent seats, and finds devices for them on these nodes, which are all nodes of the pool."""
-        pods = (pod for node in nodes for pod in node.pods.values())
+        pods = (pod for node in nodes for pod in node.pods.values() if pod.namespace in self._seats)
         self._present = present_seats(
             self._ledger.seats, self._pool.name, ((pod.namespace, pod.request, pod.seat) for pod in pods)
         )
