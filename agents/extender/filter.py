@@ -11,7 +11,7 @@ from agents.extender.cache.pod_info import Nomination, PodState
 from agents.extender.cache.search import Answer
 from agents.extender.protocol import FilterRequest, PreemptRequest
 from agents.extender.report import held_event
-from agents.extender.waiting import WaitingPod, WaitingPods, crowded, reclaimable, waiting_pod
+from agents.extender.waiting import WaitingPod, WaitingPods, crowded, waiting_pod
 from agents.kube.events import Event
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
@@ -66,13 +66,12 @@ class PlacementVerbs:
         At first, the extender delays the seat's pod, reserves the seat's memory and evicts no pods. When the delay
         ends, the extender places the pod even if other pods still use the seat's memory.
         """
-        now, short = self.clock.monotonic(), reclaimable(answer.short, self.informers.ledger)
+        now, short = self.clock.monotonic(), answer.short
         since = pod.held_since if pod.held_since is not None else self._began(query.pod, now)
         until = since + self.hold_seconds
         if not crowded(short) or until <= now:
             placed = self._fit(query, pod, by_ledger=True)
-            short = reclaimable(placed.short, self.informers.ledger)
-            return placed, replace(pod, short=short if crowded(short) else ())
+            return placed, replace(pod, short=placed.short if crowded(placed.short) else ())
         self._fit(query, pod, by_ledger=True, until=until + RESERVE_SECONDS)
         if pod.held_since is None:
             self.tell(held_event(query.pod.reference, short, until - now))

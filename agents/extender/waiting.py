@@ -8,14 +8,13 @@ would fit. The event is a change of a ResourceClaim that no pod uses.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import NO_SEAT, Entitlement
-from agents.extender.cache.reading import UndeclaredUse
 from agents.kube.pods import Pod
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
@@ -161,7 +160,7 @@ class WaitingPods:
         now = self.clock.monotonic()
         if pod.held_until:
             short = self.cache.shortages(uid, pod.memory, pod.nodes, now, pod.entitlement)
-            return pod.held_until <= now or not crowded(reclaimable(short, self.ledger()))
+            return pod.held_until <= now or not crowded(short)
         nominee = uid if self.cache.nominated_node(uid, now) else ""  # the cache may keep memory for this pod
         key = pod.memory, pod.entitlement, nominee
         if key not in rooms:
@@ -183,20 +182,3 @@ def crowded(short: Iterable[Shortage]) -> bool:
     for each in short:
         by_node[each.node] = by_node.get(each.node, False) or each.mib > each.floor_mib or bool(each.holders)
     return bool(by_node) and all(by_node.values())
-
-
-def reclaimable(short: Iterable[Shortage], ledger: Ledger | None) -> tuple[Shortage, ...]:
-    """Returns the shortages.
-
-    `holders` leaves out each unbudgeted pod that uses at most the memory in its workload's ledger entry.
-    """
-    if ledger is None:
-        return tuple(short)
-    # A pod does not name its entry in the ledger, so the largest entry of its tenant applies.
-    by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
-    recorded: Mapping[tuple[str, str], int] = {(each.tenant, each.pool): each.measured_mib for each in by_size}
-
-    def over(shortage: Shortage, holder: UndeclaredUse) -> bool:
-        return holder.mib > recorded.get((holder.namespace, shortage.pool), 0)
-
-    return tuple(replace(each, holders=tuple(h for h in each.holders if over(each, h))) for each in short)

@@ -209,9 +209,11 @@ class NodeInfo:
         by_index = {device.index: device.uuid for device in self.inventory.devices} if self.inventory else {}
         return tuple(by_index[index] for index in indices)
 
-    def shortages(self, request: MemoryRequest) -> tuple[Shortage, ...]:
+    def shortages(self, request: MemoryRequest, recorded: Mapping[str, int]) -> tuple[Shortage, ...]:
         """Returns the shortages of the devices that the seat would get by the ledger. Returns () if the seat does not
         fit by the ledger.
+
+        The holders leave out each pod that exceeds its request by at most the `recorded` MiB of its tenant.
         """
         return tuple(
             Shortage(
@@ -220,7 +222,7 @@ class NodeInfo:
                 index=index,
                 mib=mib,
                 floor_mib=self.inventory.floor_mib if self.inventory else 0,
-                holders=self.reading.over_budget(self.uuids((index,))[0], self.pods) if self.reading else (),
+                holders=self.reading.over_budget(self.uuids((index,))[0], self.pods, recorded) if self.reading else (),
             )
             for index, mib in self._lacks(request).items()
             if mib

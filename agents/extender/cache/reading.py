@@ -39,8 +39,12 @@ class MeasuredMemory:
         """Returns the MiB of the device that the pod uses."""
         return sum(use.used_bytes for use in self.uses if (use.uid, use.uuid) == (uid, uuid)) // MIB
 
-    def over_budget(self, uuid: str, pods: Mapping[str, PodInfo]) -> tuple[UndeclaredUse, ...]:
-        """Returns the pods over their budgets on the device, with the largest overshoot first."""
+    def over_budget(
+        self, uuid: str, pods: Mapping[str, PodInfo], recorded: Mapping[str, int]
+    ) -> tuple[UndeclaredUse, ...]:
+        """Returns the pods over their budgets on the device by more than the `recorded` MiB of their tenants, with the
+        largest overshoot first.
+        """
         used: dict[str, dict[str, int]] = {}
         for use in self.uses:
             used.setdefault(use.uid, {})[use.uuid] = use.used_bytes // MIB
@@ -54,8 +58,9 @@ class MeasuredMemory:
                     declared_mib=pod.request.total_mib if pod else 0,
                     placed_on=pod.uuids if pod else None,
                 )
-                found.append(UndeclaredUse(use.namespace, use.pod, over_mib))
-        return tuple(sorted((each for each in found if each.mib), key=lambda each: (-each.mib, str(each))))
+                if over_mib > recorded.get(use.namespace, 0):
+                    found.append(UndeclaredUse(use.namespace, use.pod, over_mib))
+        return tuple(sorted(found, key=lambda each: (-each.mib, str(each))))
 
     def without(self, uid: str, by_uuid: Mapping[str, int]) -> "MeasuredMemory":
         """Returns the reading after this pod has ended: the memory that the pod used is unused."""

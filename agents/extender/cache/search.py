@@ -89,7 +89,8 @@ class Search:
     def short(self) -> tuple[Shortage, ...]:
         """Returns the devices that have enough room for a seat by the ledger, although other pods use the memory."""
         seated = (node for node in self.nodes.values() if node.seats(self.entitlement))
-        return tuple(each for node in seated for each in node.shortages(self.request))
+        recorded = {name: pool.recorded for name, pool in self.pools.items()}
+        return tuple(each for node in seated for each in node.shortages(self.request, recorded.get(node.pool, {})))
 
     def victims(self, name: str, candidates: Collection[str], server_now: datetime | None) -> tuple[str, ...] | None:
         """Returns the candidates to evict from the node (`NodeInfo.victims`). For a seat, only its room by the ledger

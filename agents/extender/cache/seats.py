@@ -33,6 +33,10 @@ class PoolSeats:
         self._pool = pool
         self._seats = seats_by_tenant(ledger.seats, pool.name)
         self._present: Mapping[str, Counter[Shape]] = {}
+        # The MiB that unbudgeted workloads of each tenant may use. A pod does not name its workload in the ledger, so
+        # the tenant's largest workload applies.
+        by_size = sorted(ledger.unbudgeted, key=lambda each: each.measured_mib)
+        self.recorded = {each.tenant: each.measured_mib for each in by_size if each.pool == pool.name}
         # the MiB of the pool's smallest seat
         self.least_mib = min((shape.mib for seats in self._seats.values() for shape in seats), default=0)
 

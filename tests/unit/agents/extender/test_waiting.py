@@ -9,9 +9,9 @@ from agents.extender.cache.cache import Cache
 from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import Entitlement, Nomination
 from agents.extender.cache.reading import UndeclaredUse
-from agents.extender.waiting import GRACE_SECONDS, WaitingPod, WaitingPods, crowded, reclaimable
+from agents.extender.waiting import GRACE_SECONDS, WaitingPod, WaitingPods, crowded
 from tenancy.devices.allocate import MemoryRequest
-from tenancy.ledger import Ledger, Unbudgeted
+from tenancy.ledger import Ledger
 from tests.support.devices import bound, inventory
 from tests.support.fake_cluster import DOMAIN, T4, Served
 
@@ -144,14 +144,3 @@ def test_seats_that_are_held_back_are_counted_by_pool(held: Held) -> None:
     assert held.waiting.held_by_pool() == {"t4": 1, "a100": 0}
     held.served.time.seconds += 60
     assert held.waiting.held_by_pool() == {"t4": 0, "a100": 0}
-
-
-def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record() -> None:
-    ledger = Ledger(
-        domain=DOMAIN, pools=(T4,), unbudgeted=(Unbudgeted(name="e", tenant="team", pool="t4", measured_mib=2000),)
-    )
-    assert reclaimable((SOMEBODY_IS_OVER,), ledger)[0].holders == ()
-    both = replace(ledger, unbudgeted=(*ledger.unbudgeted, replace(ledger.unbudgeted[0], name="f", measured_mib=100)))
-    assert reclaimable((SOMEBODY_IS_OVER,), both)[0].holders == (), "nobody says which of the two it is"
-    more = Shortage(node="N", pool="t4", index=0, mib=1, floor_mib=2, holders=(UndeclaredUse("team", "runaway", 2001),))
-    assert reclaimable((more,), ledger)[0].holders == more.holders

@@ -1,5 +1,7 @@
 """Tests that the extender places a seat's pod by the ledger, and a pod without a seat also by the readings."""
 
+from dataclasses import replace
+
 import pytest
 
 from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache
@@ -8,6 +10,7 @@ from agents.extender.cache.pod_info import Entitlement, Nomination, PodState, Po
 from agents.extender.cache.reading import UndeclaredUse
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
+from tenancy.ledger import Ledger, Pool, Unbudgeted
 from tenancy.units import MIB
 from tests.support.devices import bound, cache_of, inventory
 
@@ -196,3 +199,19 @@ def test_a_seat_that_fits_on_one_node_lacks_no_memory_of_another_node() -> None:
     cache.measure("N", {0: 100}, 0.0)
     assert cache.shortages("seat", MemoryRequest(4000), ["N", "B"], 0.0, SEATED) == ()
     assert [each.node for each in cache.shortages("seat", MemoryRequest(4000), ["N"], 0.0, SEATED)] == ["N"]
+
+
+def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record() -> None:
+    cache = cache_of(inventory("N", 5000))
+    cache.measure("N", {0: 100}, 0.0, (use("guest", 2000),))
+    pool = Pool(name="t4", node_selector={}, nodes=1, device_count=1, memory_mib=5000)
+    ledger = Ledger(domain="example.com", pools=(pool,))
+
+    def holders(*recorded: int) -> list[int]:
+        workloads = [Unbudgeted(name=str(mib), tenant="tenant", pool="t4", measured_mib=mib) for mib in recorded]
+        cache.promise(replace(ledger, unbudgeted=tuple(workloads)))
+        ((shortage,)) = cache.shortages("seat", MemoryRequest(4000), ["N"], 0.0, SEATED)
+        return [each.mib for each in shortage.holders]
+
+    assert holders() == holders(1999) == [2000]
+    assert holders(2000) == holders(2000, 100) == [], "nobody says which of the two it is"
