@@ -3,14 +3,13 @@
 Work that its queue can never admit would stay pending. Only this module reports it before somebody submits it.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from policy.finding import Finding
 from policy.graph import KUEUE, Graph, framework_in, is_gpumem, job_of, queue_of, requested_resources
-from policy.objects import Object, text_at, texts_at
+from policy.objects import Object, text_at
 from policy.unknown import is_unknown
 from tenancy import names, reach
 from tenancy.dispatch import dispatch_quotas, promises
@@ -18,25 +17,30 @@ from tenancy.frameworks import FrameworkName
 from tenancy.ledger import Ledger
 from tenancy.podsets import PodSet, pod_sets
 from tenancy.quantity import whole
-from tenancy.workload import map_at, maps_at, value_or
+from tenancy.workload import map_at, maps_at
 
 CLUSTER_QUEUE, LOCAL_QUEUE = f"ClusterQueue.{KUEUE}", f"LocalQueue.{KUEUE}"
 PRIORITY = f"WorkloadPriorityClass.{KUEUE}"
 
 
 def obstacles_to_start(graph: Graph, work: Object) -> Iterator[Finding]:
-    """Yields the reasons why Kueue would never start the work. The rule `admission` reports work without a queue."""
-    framework = framework_in(graph.ledger, work)
-    name = queue_of(graph.ledger, work) if framework else None
-    if framework is None or name is None or not uses_gpus(graph.ledger, work, framework):
+    """Yields the reasons why Kueue would never start the work. The rule `admission` reports work without a queue.
+
+    A queue that the ledger does not know promises no GPUs. A ledger of an older version contains no queues.
+    """
+    ledger, framework = graph.ledger, framework_in(graph.ledger, work)
+    name = queue_of(ledger, work) if framework else None
+    if ledger is None or framework is None or name is None or not uses_gpus(ledger, work, framework):
         return
-    found = graph.named(LOCAL_QUEUE, name, work.namespace)
-    target = graph.named(CLUSTER_QUEUE, text_at(map_at(found.manifest, "spec"), "clusterQueue")) if found else None
-    if target is not None:
-        yield from _of_graph(graph, work, target, _sets(work, framework))
-        yield from _fits_a_cluster(graph.ledger, work, target.name, _sets(work, framework)) if graph.ledger else ()
-    elif graph.ledger is not None and found is None and work.namespace in graph.ledger.queue_tenants:
-        yield from _of_ledger(graph.ledger, work, name, framework)
+    queues = {queue.name: queue.queue for queue in ledger.local_queues if queue.tenant == work.namespace}
+    if name in queues:
+        yield from _of_queue(ledger, work, queues[name], _sets(work, framework))
+    elif queues and graph.named(LOCAL_QUEUE, name, work.namespace) is None:
+        yield Finding(
+            f"{work}: there is no LocalQueue {name} in {work.namespace}: it would wait for ever; name one of "
+            f"{', '.join(sorted(queues))}",
+            work.urn,
+        )
 
 
 def moved_label(work: Object) -> str:
@@ -77,45 +81,20 @@ def _sets(work: Object, framework: FrameworkName) -> list[PodSet]:
     return [replace(each, count=whole(fewest)) for each in sets] if fewest and is_a_job else sets
 
 
-def _of_graph(graph: Graph, work: Object, queue: Object, sets: Sequence[PodSet]) -> Iterator[Finding]:
-    covered = {
-        resource
-        for group in maps_at(queue.manifest, "spec", "resourceGroups")
-        for resource in texts_at(group, "coveredResources")
-    }
-    domain = graph.ledger.names if graph.ledger else names.Names("")
-    for resource in _resources(sets):
-        if not reach.is_gpu_resource(resource, domain) and not is_gpumem(resource):
-            continue  # A queue promises GPUs alone.
-        if resource not in covered:
+def _of_queue(ledger: Ledger, work: Object, queue: str, sets: Sequence[PodSet]) -> Iterator[Finding]:
+    yield from _fits_a_cluster(ledger, work, queue, sets)
+    quotas = [quota for quota in ledger.quotas if quota.holder == queue]
+    covered = sorted({quota.resource for quota in quotas})
+    for resource in sorted({each for pods in sets for each in requested_resources(map_at(pods.template, "spec"))}):
+        if resource in covered:
+            most = [quota.most for quota in quotas if quota.resource == resource]
+            yield from _is_within_reach(work, sets, queue, resource, most)
+        elif reach.is_gpu_resource(resource, ledger.names) or is_gpumem(resource):  # A queue promises GPUs alone.
             yield Finding(
-                f"{work}: asks for {resource}, which {queue} does not cover; ask for {' or '.join(sorted(covered))}, "
-                f"or add it to queues.cluster_queues.{queue.name}.quotas",
+                f"{work}: asks for {resource}, which ClusterQueue {queue} does not cover; ask for "
+                f"{' or '.join(covered)}, or add it to queues.cluster_queues.{queue}.quotas",
                 work.urn,
             )
-        else:
-            most = [_most(queue, quota) for _, quota in quotas_of(queue, resource)]
-            yield from _is_within_reach(work, sets, queue.name, resource, most)
-
-
-def _of_ledger(ledger: Ledger, work: Object, name: str, framework: FrameworkName) -> Iterator[Finding]:
-    """Judges an object for a queue that is in the ledger and not in the graph. A ledger of an older version contains no
-    queues."""
-    queues = {queue.name: queue.queue for queue in ledger.local_queues if queue.tenant == work.namespace}
-    if queues and name not in queues:
-        yield Finding(
-            f"{work}: there is no LocalQueue {name} in {work.namespace}: it would wait for ever; name one of "
-            f"{', '.join(sorted(queues))}",
-            work.urn,
-        )
-    elif queues:
-        sets = _sets(work, framework)
-        yield from _fits_a_cluster(ledger, work, queues[name], sets)
-        for resource in _resources(sets):
-            held = (queues[name], resource)
-            most = [quota.most for quota in ledger.quotas if (quota.holder, quota.resource) == held]
-            if most:
-                yield from _is_within_reach(work, sets, queues[name], resource, most)
 
 
 def _fits_a_cluster(ledger: Ledger, work: Object, queue: str, sets: Sequence[PodSet]) -> Iterator[Finding]:
@@ -135,7 +114,7 @@ def _fits_a_cluster(ledger: Ledger, work: Object, queue: str, sets: Sequence[Pod
 
 
 def _is_within_reach(
-    work: Object, sets: Sequence[PodSet], queue: str, resource: str, most: Sequence[float]
+    work: Object, sets: Sequence[PodSet], queue: str, resource: str, most: Sequence[int]
 ) -> Iterator[Finding]:
     """Reports an object that asks for more than its queue can ever hand out. Kueue admits an object as a whole, and
     gives each pod set one flavor. `most` has the maximum of each flavor."""
@@ -154,10 +133,6 @@ def _is_within_reach(
     )
 
 
-def _resources(sets: Sequence[PodSet]) -> list[str]:
-    return sorted({resource for each in sets for resource in requested_resources(map_at(each.template, "spec"))})
-
-
 def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields the quotas of a resource, each with the name of its flavor."""
     for group in maps_at(queue.manifest, "spec", "resourceGroups"):
@@ -165,17 +140,6 @@ def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, 
             for quota in maps_at(flavor, "resources"):
                 if quota.get("name") == resource:
                     yield text_at(flavor, "name"), quota
-
-
-def _most(queue: Object, quota: Mapping[str, Any]) -> float:
-    """Returns the largest amount of a resource that the queue may give to Jobs. In a cohort, a quota without a
-    borrowing limit has no maximum."""
-    spec = map_at(queue.manifest, "spec")
-    in_cohort = bool(text_at(spec, "cohortName") or text_at(spec, "cohort"))  # v1beta2, v1beta1
-    borrowing = value_or(quota, "borrowingLimit", None)
-    if borrowing is None and in_cohort:
-        return math.inf
-    return whole(value_or(quota, "nominalQuota", 0)) + whole(borrowing or 0)
 
 
 def undeclared_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
@@ -186,8 +150,9 @@ def undeclared_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
         return
     called = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
     known = sorted(graph.ledger.workload_priorities) if graph.ledger else []
-    if not called or called in known or not (known or graph.of(PRIORITY)) or graph.named(PRIORITY, called):
-        return
-    instead = f"name {' or '.join(known)}, or " if known else ""
-    message = f"{work}: there is no WorkloadPriorityClass {called}; {instead}add queues.workload_priorities.{called}"
-    yield Finding(message, work.urn)
+    if known and called and called not in known and not graph.named(PRIORITY, called):
+        yield Finding(
+            f"{work}: there is no WorkloadPriorityClass {called}; name {' or '.join(known)}, or add "
+            f"queues.workload_priorities.{called}",
+            work.urn,
+        )

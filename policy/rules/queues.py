@@ -14,7 +14,7 @@ from tenancy.dispatch import overdrawn
 from tenancy.ledger import Ledger
 from tenancy.names import GPU
 from tenancy.quantity import whole
-from tenancy.workload import map_at, maps_at, value_or
+from tenancy.workload import map_at, value_or
 
 _MIG = "nvidia.com/mig-1g.5gb"
 COHORT = f"Cohort.{KUEUE}"
@@ -152,27 +152,13 @@ def _preempts(queue: Object, classes: int) -> Iterator[Finding]:
 )
 def flavors(graph: Graph) -> Iterator[Finding]:
     """A ClusterQueue has several flavors only if their pools have at least two GPUs in total."""
-    if graph.ledger is not None:
-        ledger = graph.ledger
-        yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _flavors(ledger, queue))
-
-
-def _flavors(ledger: Ledger, queue: Object) -> Iterator[Finding]:
-    for group in maps_at(queue.manifest, "spec", "resourceGroups"):
-        called = [text_at(flavor, "name") for flavor in maps_at(group, "flavors")]
-        if len(called) > 1:
-            yield from _fungible(ledger, queue, called)
-
-
-def _fungible(ledger: Ledger, queue: Object, called: list[str]) -> Iterator[Finding]:
-    behind = {quota.flavor: quota.pool for quota in ledger.quotas if quota.flavor in called}
-    if "" in behind.values():
-        return  # The nodes of the flavor are in worker clusters.
-    pools = [pool for pool in ledger.pools if pool.name in behind.values()]
-    gpus = sum(pool.gpus for pool in pools)
-    if gpus <= 1:
-        yield Finding(
-            f"{queue}: falls back across {', '.join(called)}, but there is {gpus} GPU behind them: each flavor's quota "
-            "would admit a Job for it; keep one flavor",
-            queue.urn,
-        )
+    ledger = graph.ledger
+    here = [quota for quota in ledger.quotas if quota.pool and not quota.cohort] if ledger else []
+    for queue, resource in dict.fromkeys((quota.queue, quota.resource) for quota in here):
+        own = [quota for quota in here if (quota.queue, quota.resource) == (queue, resource)]
+        gpus = sum(pool.gpus for pool in ledger.pools if pool.name in {quota.pool for quota in own}) if ledger else 0
+        if len(own) > 1 and gpus <= 1 and graph.ledger_objects:
+            yield Finding(
+                f"ClusterQueue {queue}: falls back across {', '.join(quota.flavor for quota in own)}, but there is "
+                f"{gpus} GPU behind them: each flavor's quota would admit a Job for it; keep one flavor"
+            )

@@ -15,7 +15,7 @@ from policy.rule import an_object
 from tenancy import names
 from tenancy.choices import PodSecurity, Sharing
 from tenancy.host_memory.pool import HostMemoryPool
-from tenancy.ledger import Ledger, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
+from tenancy.ledger import Ledger, LocalQueue, OnDemand, Pool, QueueQuota, Seat, Tenant, Unbudgeted
 from tests.support.memory_pools import NODE_4, host_memory_object
 
 Manifest = dict[str, Any]
@@ -60,6 +60,8 @@ LEDGER = Ledger(
     unbudgeted=(Unbudgeted(name="android-emulator", tenant="android-emulator", pool="t4", measured_mib=154),),
     quotas=(QueueQuota(queue="gpu-cq", flavor="gpu-any", pool="batch", resource=names.GPU, nominal=1),),
     queue_tenants=("team-a",),
+    local_queues=(LocalQueue(name="team-a-gpu", tenant="team-a", queue="gpu-cq"),),
+    workload_priorities={"gpu-batch": 100, "gpu-urgent": 1000},
     tenants=(
         Tenant(name="immich"),
         Tenant(name="android-emulator", pod_security=PodSecurity.PRIVILEGED),

@@ -63,7 +63,7 @@ def test_a_consumer_may_use_the_platforms_classes_and_queues() -> None:
 
 
 def test_a_queued_job_needs_no_seat_but_a_queue_tenant_has_no_other_door() -> None:
-    quota = replace(LEDGER.quotas[0], queue="mem-cq", flavor="t4", pool="t4", resource=GPUMEM, nominal=500)
+    quota = replace(LEDGER.quotas[0], flavor="t4", pool="t4", resource=GPUMEM, nominal=500)
     config = {"ledger": replace(LEDGER, quotas=(*LEDGER.quotas, quota)).to_data()}
     job = graphs.platform()["job"]
     put(job, "spec.template", graphs.pod(500))

@@ -38,7 +38,13 @@ FIELDS: list[tuple[str, str, object, str, str]] = [
     ("quota frigate", "spec.hard", OTHER_DOMAIN, "resource-quota", "requests.example.com/gpumem is not the ledger's"),
     ("quota immich", "spec.hard", THREE_DEVICES, "resource-quota", "3 viktorbarzin.me/gpu-count, immich has 2 by"),
     ("local queue", "spec.clusterQueue", "gpu", "queue-coverage", "there is no ClusterQueue gpu; add"),
-    ("job", "metadata.labels", NO_CLASS, "preemption", "there is no WorkloadPriorityClass gpu-urgend; add"),
+    (
+        "job",
+        "metadata.labels",
+        NO_CLASS,
+        "preemption",
+        "there is no WorkloadPriorityClass gpu-urgend; name",
+    ),
     ("cluster queue", "spec.preemption", {}, "preemption", "withinClusterQueue is Never, so 2"),
 ]
 

@@ -152,8 +152,10 @@ def test_a_pod_on_several_devices_has_them_on_one_node_and_uses_them_evenly(
 
 
 def test_a_queued_pod_larger_than_any_device_is_refused_with_the_device() -> None:
-    quota = QueueQuota(queue="mem-cq", flavor="t4-mem", pool="t4", resource=GPUMEM, nominal=14500)
-    program = platform(replace(pool("t4", device_count=2, floor_mib=1360), quotas=(*LEDGER.quotas, quota)))
+    quota = replace(QUEUED, nominal=14500, borrowing=14500)
+    opened = replace(LEDGER.local_queues[0], name="team-a-mem", queue="mem-cq")
+    ledger = replace(pool("t4", device_count=2, floor_mib=1360), quotas=(*LEDGER.quotas, quota))
+    program = platform(replace(ledger, local_queues=(*LEDGER.local_queues, opened)))
     job = graphs.platform()["job"]
     job["metadata"]["labels"] = {names.KUEUE_QUEUE_LABEL: "team-a-mem"}
     put(job, "spec.template", graphs.pod(14001))

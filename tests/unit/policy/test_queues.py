@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from policy.rule import an_object
 from tenancy import names
+from tenancy.ledger import QueueQuota
 from tests.support import graphs
 from tests.support.graphs import LEDGER, judge, platform, pool, put
 
@@ -50,17 +51,13 @@ def test_a_job_that_may_start_with_fewer_pods_is_admitted_with_them() -> None:
 
 
 def test_a_job_may_use_what_its_queue_borrows_but_of_one_flavor_alone() -> None:
-    quotas = (replace(LEDGER.quotas[0], borrowing=1), replace(LEDGER.quotas[0], queue="other", nominal=1))
-    program = platform(replace(pool("batch", nodes=2), quotas=quotas)) | {"job": wide_job(parallelism=2)}
-    queue = program["cluster queue"]
-    put(queue, "spec.cohortName", "gpus")
-    assert judge(program) == []  # without a borrowing limit, a queue may borrow the whole quota of its cohort
-    put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 1)
-    assert judge(program) == []
-    put(queue, "spec.resourceGroups.0.flavors.0.resources.0.borrowingLimit", 0)
-    assert graphs.rules_of(judge(program)) == {"queue-coverage"}
-    queue["spec"]["resourceGroups"][0]["flavors"].append({**queue["spec"]["resourceGroups"][0]["flavors"][0]})
-    assert graphs.rules_of(judge(program)) == {"queue-coverage"}
+    def said(*quotas: QueueQuota) -> list[str]:
+        return judge(platform(replace(pool("batch", nodes=2), quotas=quotas)) | {"job": wide_job(parallelism=2)})
+
+    own = LEDGER.quotas[0]
+    assert said(replace(own, borrowing=1)) == []
+    assert graphs.rules_of(said(own)) == {"queue-coverage"}
+    assert graphs.rules_of(said(own, replace(own, flavor="more"))) == {"queue-coverage"}
 
 
 def test_a_queue_may_borrow_what_another_has() -> None:

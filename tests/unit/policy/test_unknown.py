@@ -55,7 +55,6 @@ UNKNOWNS = {
     "the pod": ("llama-swap", POD, "counted priorities"),
     "a namespace": ("llama-swap", "metadata.namespace", "counted"),
     "the nodes": ("llama-swap", f"{POD}.nodeSelector", "seats device"),
-    "a queue's groups": ("cluster queue", "spec.resourceGroups", "queue-coverage flavors"),
     "a queue behind a door": ("local queue", "spec.clusterQueue", "queue-coverage"),
 }
 
@@ -81,6 +80,7 @@ def test_an_unknown_value_that_no_rule_reads_is_none() -> None:
 def test_who_names_what_has_an_unknown_name_is_told_of_which_object() -> None:
     program = platform()
     put(program["local queue"], "metadata.name", UNKNOWN)
+    put(program["job"], "metadata.labels", {names.KUEUE_QUEUE_LABEL: "mine"})
     (line,) = [line for line in judge(program) if line.startswith("queue-coverage: Job ")]
     assert line == f"queue-coverage: Job team-a/train: cannot be proven: LocalQueue local queue: metadata.name {UNTIL}"
 
