@@ -58,6 +58,7 @@ def container(number: int, given: dict[str, Any]) -> dict[str, Any]:
 CONFIG = {"ledger": LEDGER.to_data(), "memory_pools": HostMemoryPools(pools=(NODE_4,)).to_data()}
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("chart", sorted(CHARTS))
 def test_a_chart_that_uses_no_gpu_passes(chart: str) -> None:
     assert judge(program(chart), CONFIG) == []

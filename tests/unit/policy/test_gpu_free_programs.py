@@ -165,6 +165,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_without_gpus_is_not_refused(program: str) -> None:
     assert judge(PROGRAMS[program], CONFIG) == []

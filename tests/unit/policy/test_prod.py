@@ -50,6 +50,7 @@ def test_every_resident_that_takes_its_stanza_fits_its_seat(by_device: bool) -> 
         assert judge({name: workload}, config) == []
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("show_pods", [False, True])
 def test_the_board_of_prod_passes(show_pods: bool) -> None:
     ingress = {"namespace": "ingress-nginx", "pod_labels": {"app.kubernetes.io/name": "ingress-nginx"}}

@@ -84,6 +84,7 @@ def test_a_part_has_the_mode_of_its_own_or_that_of_the_stack(changes: tuple[Chan
     assert settings.parse(changed(*changes)).ledger().observes == observed
 
 
+@pytest.mark.no_cover
 def test_a_part_that_enforces_acts_in_a_stack_that_observes() -> None:
     graph = built(put("admission mode", "enforce"), put("tenants tts mode", "enforce"))
     assert set(map(tuple, actions(graph).values())) == {("Deny",)}

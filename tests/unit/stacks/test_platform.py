@@ -51,6 +51,7 @@ def reversed_maps(value: Any) -> Any:
     return [reversed_maps(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.no_cover
 def test_what_is_declared_does_not_depend_on_the_order_of_the_configuration(prod: Graph) -> None:
     def identified(graph: Graph) -> dict[tuple[str, str], Any]:
         return {(o["kind"], str(o["metadata"])): o for o in graph.objects()}

@@ -32,6 +32,7 @@ def act(second: int, number: int) -> Recycled:
     return Recycled(at=BEGIN + timedelta(seconds=second), workload=workload, pods=PODS, node="n" * 253)
 
 
+@pytest.mark.no_cover
 def test_the_journal_keeps_the_newest_recycles_and_stays_below_the_limit_of_a_config_map(
     served: Served, recycles: RecycleJournal
 ) -> None:

@@ -44,6 +44,7 @@ def test_every_agent_has_a_workload_with_its_program_and_an_account(workloads: l
     assert len({*accounts.values()}) == len(accounts)
 
 
+@pytest.mark.no_cover
 def test_an_agent_starts_after_its_rights_its_journal_and_on_nodes_its_network_policy() -> None:
     def program() -> None:
         platform.build(settings.parse(raw()))
