@@ -55,13 +55,6 @@ def phase(rng: random.Random, period: int) -> Iterator[int]:
 
 
 @shape
-def constant(rng: random.Random, _: int) -> Iterator[Hour]:
-    level = rng.uniform(500, 8000)
-    while True:
-        yield one(level)
-
-
-@shape
 def noisy(rng: random.Random, _: int) -> Iterator[Hour]:
     level = rng.uniform(500, 8000)
     spread = level * rng.uniform(0.01, 0.2)
@@ -134,15 +127,6 @@ def heavy_tail(rng: random.Random, _: int) -> Iterator[Hour]:
 
 
 @shape
-def upgrades(rng: random.Random, _: int) -> Iterator[Hour]:
-    level = rng.uniform(500, 4000)
-    while True:
-        if rng.random() < 1 / (60 * HOURS):
-            level *= rng.uniform(0.8, 1.6)
-        yield one(level + noise(rng))
-
-
-@shape
 def restarts(rng: random.Random, _: int) -> Iterator[Hour]:
     level, leak = rng.uniform(500, 3000), rng.uniform(20, 200) / HOURS
     begun = rng.randrange(4 * HOURS)
@@ -150,13 +134,6 @@ def restarts(rng: random.Random, _: int) -> Iterator[Hour]:
         for hour in range(begun, max(begun + 1, rng.randrange(HOURS, 6 * HOURS))):
             yield one(level + leak * hour + noise(rng), f"p{pod}")
         begun = 0
-
-
-@shape
-def sawtooth(rng: random.Random, _: int) -> Iterator[Hour]:
-    level, leak = rng.uniform(500, 3000), rng.uniform(20, 200) / HOURS
-    for hour in phase(rng, 3 * HOURS):
-        yield one(level + leak * hour + noise(rng))
 
 
 @shape
@@ -171,15 +148,6 @@ def cold_loads(rng: random.Random, _: int) -> Iterator[Hour]:
             yield one(level + noise(rng), f"p{pod}")
         else:
             yield one(0)
-
-
-@shape
-def random_walk(rng: random.Random, _: int) -> Iterator[Hour]:
-    mib = rng.uniform(2000, 6000)
-    step = mib * rng.uniform(0.002, 0.02)
-    while True:
-        mib = abs(mib + noise(rng, step))
-        yield one(mib)
 
 
 @shape

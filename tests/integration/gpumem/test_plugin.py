@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.given_clusters import record_0000
-from tests.support.kubectl import SYSTEM, api, pod
+from tests.support.kubectl import api, pod
 from tests.support.plugin import install
 from tests.support.waiting import PATIENCE_SECONDS
 from toolchain import plugin
@@ -53,13 +53,6 @@ def test_the_file_alone_answers(installed: Path) -> None:
 def test_what_kubectl_refuses_is_one_sentence(installed: Path) -> None:
     done = run(installed, "who", "--context", "nobody")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "gpumem: error: context nobody does not exist\n")
-
-
-def test_without_a_ledger_it_reports_it(installed: Path) -> None:
-    done = run(installed, "who", "--system-namespace", "elsewhere")
-    assert done.returncode == 1
-    assert done.stderr.startswith("gpumem: there is no ConfigMap gpu-tenancy-ledger in elsewhere")
-    assert SYSTEM not in done.stderr
 
 
 def test_it_advises_by_the_clusters_ledger_and_says_what_a_stack_file_needs(installed: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.integration.kernel import squeeze
 from tests.support.oom_killer import Process, badness_pages, kernel_victim
 from tests.support.waiting import eventually
@@ -30,7 +29,6 @@ SWAPPING_MIB = 128
 
 # The test scales the amounts of record 0001 down to LIMIT_MIB.
 NODE_GIB, REQUEST_GIB, SAFE_REQUEST_GIB, PEAK_GIB, MOST_GIB = 61, 8, 19.5, 20, 32
-GUARDED_ADJ = guarded_oom_score_adj(MOST_GIB * 1024, NODE_GIB * 1024)
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,6 @@ class Member:
 class Squeezed:
     states: list[Process]
     killed: int
-
-
-MICRO_VM = Member(1000, LEAST_MIB)
 
 
 def squeezed(group: Path, *members: Member) -> Squeezed:
@@ -100,21 +95,6 @@ def test_the_kernel_kills_the_predicted_process(group: Path, members: list[Membe
     victim = kernel_victim(seen.states, LIMIT_MIB)
     assert victim is not None
     assert seen.killed == int(victim.name), seen
-
-
-@pytest.mark.parametrize(
-    ("adj", "resident_gib", "killed"),
-    [
-        pytest.param(1000 - 1000 * REQUEST_GIB // NODE_GIB, PEAK_GIB, 0, id="by its request"),
-        pytest.param(round(1000 - 1000 * SAFE_REQUEST_GIB / NODE_GIB), PEAK_GIB, 1, id="by a request near the peak"),
-        pytest.param(GUARDED_ADJ, PEAK_GIB, 1, id="guarded"),
-        pytest.param(GUARDED_ADJ, MOST_GIB, 1, id="guarded, at its limit"),
-    ],
-)
-def test_inference_outlives_a_microvm(group: Path, adj: int, resident_gib: int, killed: int) -> None:
-    """With the request of record 0001, the kernel would kill inference."""
-    inference = Member(adj, resident_gib * LIMIT_MIB // NODE_GIB - INTERPRETER_MIB)
-    assert squeezed(group, inference, MICRO_VM).killed == killed
 
 
 @pytest.mark.parametrize("adj", [0, 3, 474, 869, 999, 1000])

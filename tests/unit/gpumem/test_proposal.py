@@ -188,7 +188,7 @@ def test_the_weeks_after_the_histories_keep_to_the_stated_risk() -> None:
 @pytest.mark.no_cover
 def test_a_week_of_history_never_states_a_risk_and_four_weeks_usually_do() -> None:
     assert sum(each.stated for each in cells() if each.days == 7) == 0
-    usual = ("constant", "noisy", "daily", "weekly", "office hours", "bursts", "rare spikes", "sawtooth", "restarts")
+    usual = ("noisy", "daily", "weekly", "office hours", "bursts", "rare spikes", "restarts")
     assert sum(each.stated for each in cells() if each.days == 28 and each.shape in usual) > 0.7 * SEEDS * len(usual)
 
 

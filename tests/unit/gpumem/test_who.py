@@ -151,15 +151,6 @@ def test_the_gates_deployment_may_have_another_name() -> None:
     assert who(read(found)).gates[0].state == "open"
 
 
-def test_whole_devices_are_counted_by_the_device() -> None:
-    found = api([pod("job", 0, "team-a", on="k8s-node2", limits={"nvidia.com/gpu": "1"})])
-    report = who(read(found))
-    (row,) = report.whole
-    assert (row.node, row.offered, row.held, row.pods) == ("k8s-node2", 1, 1, ("team-a/job",))
-    (pool,) = report.whole_pools
-    assert (pool.gpus, pool.promised, pool.offered, pool.held) == (1, 1, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("wanted", "shown"),
     [
@@ -191,16 +182,6 @@ def test_the_memory_of_absent_seats_is_drawn_as_planned() -> None:
     assert f"11000 free by the ledger, {absent_mib} of them planned for absent seats" in text
     assert f"░ planned {absent_mib} ░" in text
     assert "planned" not in who_text(who(read(api([], ledger=WITHOUT_SEATS))), Paper())
-
-
-def test_the_sums_of_a_pool_have_the_pods_of_all_namespaces_and_no_filter_of_nodes() -> None:
-    found = read(measured())
-    everything, mine = who(found), who(found, Filter(namespace="immich"))
-    assert mine.pools == everything.pools
-    assert (mine.own_budget_mib, mine.own_held_mib) == (4800, 3000)
-    for narrow in (Filter(node="k8s-node1"), Filter(uids=frozenset())):
-        report = who(found, narrow)
-        assert (report.pools, report.whole_pools, report.queues) == ((), (), ())
 
 
 def test_an_unreadable_request_is_a_line_and_no_crash() -> None:

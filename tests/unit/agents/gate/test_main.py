@@ -85,19 +85,6 @@ def test_a_gate_opens_once_when_enough_samples_agree(roomy: Served) -> None:
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Deployment", "tts")
 
 
-def test_the_journal_is_written_before_the_act_and_outlives_the_run(roomy: Served) -> None:
-    assert run(roomy) == 0
-    assert writes(roomy) == [JOURNAL_PATH, JOURNAL_PATH, f"{path_of()}/scale?fieldManager={names.GATE}"]
-    opened = int((START + timedelta(seconds=20)).timestamp())
-    assert journaled(roomy)["tts"] == {
-        "uid": "uid-tts",
-        "generation": 1,
-        "replicas": 1,
-        "changed_at": opened,
-        "idle_since": None,
-    }
-
-
 def journaled(served: Served) -> dict[str, Any]:
     data: str = served.cluster.objects[JOURNAL_PATH]["data"][names.JOURNAL_KEY]
     content: dict[str, Any] = json.loads(data)
@@ -115,21 +102,6 @@ def test_a_change_between_reading_and_writing_is_a_conflict_and_nobody_is_overwr
     assert "the Deployment has changed; retrying" in messages(roomy)
     assert [reason for reason, _ in events(roomy)] == [names.EVENT_GATE_LEFT_ALONE]
     assert journaled(roomy)["tts"]["replicas"] == 0, "the act that did not happen is taken back"
-
-
-def test_an_answer_that_is_lost_after_the_act_leaves_the_act_the_gates(roomy: Served) -> None:
-    """The second attempt gets a conflict, because the first attempt has changed the Deployment."""
-    roomy.cluster.faults = [Fault("PATCH", path_of(), 409, "Conflict", "modified", times=0)]
-
-    def lose_the_answer() -> None:
-        if len(writes(roomy)) == 2:
-            scale_by(roomy.cluster, names.GATE, 1)
-
-    roomy.cluster.before_patch = lose_the_answer
-    assert run(roomy) == 0
-    assert run(roomy) == 0
-    assert replicas(roomy) == 1
-    assert journaled(roomy)["tts"]["replicas"] == 1
 
 
 def test_of_two_runs_at_once_one_acts(roomy: Served) -> None:

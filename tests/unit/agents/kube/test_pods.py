@@ -13,8 +13,6 @@ from tenancy.names import SCHEDULER_NAME
 from tests.support.fake_cluster import DOMAIN, NAMES, T4
 from tests.support.mirrors import mirror, owner
 
-LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
-
 
 def item(*, status: Any = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:
     return {
@@ -150,26 +148,6 @@ def test_a_pod_that_waits_for_something_else_than_memory_is_no_waiting_seat(
     spec: dict[str, Any] = {"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3k")]}
     found = item(status={"conditions": [{"type": "Ready", "status": "False"}, told]}, **spec)
     assert (waiting_seat(found, SEATED) is not None) == waits
-
-
-@pytest.mark.parametrize(
-    ("tenant", "resource", "fields", "waits"),
-    [
-        ("n", NAMES.gpumem, {}, True),
-        ("n", "nvidia.com/gpu", {}, False),
-        ("others", NAMES.gpumem, {}, False),
-        ("n", NAMES.gpumem, {"nodeSelector": {"gpu": "other"}}, False),
-        ("n", NAMES.gpumem, {"schedulingGates": [{"name": "kueue"}]}, False),
-    ],
-)
-def test_a_queues_pod_waits_for_its_quota_as_others_for_a_seat(
-    tenant: str, resource: str, fields: dict[str, Any], waits: bool
-) -> None:
-    quota = QueueQuota(queue="q", flavor="f", pool=T4.name, resource=resource, nominal=4000)
-    ledger = replace(LEDGER, quotas=(quota,), queue_tenants=(tenant,))
-    queued = item(**({"schedulerName": SCHEDULER_NAME, "containers": [gpumem("3500")]} | fields))
-    found = waiting_seat(queued, ledger)
-    assert (found is not None and found.pools == {T4.name}) is waits
 
 
 def test_who_has_a_seat_and_a_queue_waits_for_the_seat_where_that_is_enough() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from gpumem import survey
 from gpumem.preflight.frameworks import framework_parts
-from gpumem.preflight.part import Part, State
+from gpumem.preflight.part import Part
 from tenancy.frameworks import FRAMEWORKS, FrameworkName
 from tests.support.before_rollout import DECLARED, budgeted
 from tests.support.given_clusters import Cluster, of_deployment
@@ -34,17 +34,6 @@ def with_controllers(cluster: Cluster, *names: FrameworkName) -> Cluster:
         *_, namespace, account = FRAMEWORKS[name].accounts[0].split(":")
         cluster.pods += of_deployment(account, namespace, serviceAccountName=account)
     return cluster
-
-
-def test_a_framework_without_its_kind_is_named() -> None:
-    parts = found(budgeted())
-    assert {part.name for part in parts} == {FRAMEWORKS[name].kind for name in INSTALLED}
-    assert {(part.state, part.blocks) for part in parts} == {(State.MISSING, False)}
-    (line,) = [part.text for part in parts if part.name == "JobSet"]
-    assert line == (
-        "queues.frameworks has jobset.x-k8s.io/jobset, but the cluster has no kind jobsets.jobset.x-k8s.io; install "
-        "its controller, or remove the framework"
-    )
 
 
 def test_a_group_of_another_program_is_not_the_framework() -> None:
