@@ -94,20 +94,6 @@ def test_a_flavor_without_a_pool_hands_out_no_devices() -> None:
         QueuesSpec.model_validate(changed)
 
 
-def test_a_cohort_has_its_parent_and_quota_and_waits_for_its_flavors() -> None:
-    lab = {"parent_name": "site", "quotas": {"l4": {GPU: {"nominal": 2}}}, "fair_sharing": {"weight": 2}}
-    queues = QueuesSpec.model_validate({**SPEC, "cohorts": {"lab": lab}})
-
-    def program() -> None:
-        Queues("queues", QueuesArgs(spec=queues, node_selectors=SELECTORS))
-
-    made = build(program)
-    cohort = made.one("Cohort", "queues-cohort-lab")
-    assert (cohort.inputs["spec"]["parentName"], cohort.inputs["spec"]["fairSharing"]) == ("site", {"weight": "2"})
-    assert made.depends_on(cohort, made.one("ResourceFlavor", "queues-flavor-l4"))
-    assert body(made, "Cohort", "queues-cohort-site") == {}
-
-
 DISPATCHING = {
     **SPEC,
     "flavors": {**SPEC["flavors"], "far": {}},

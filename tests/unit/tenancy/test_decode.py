@@ -43,10 +43,6 @@ def refusal(data: object) -> list[str]:
     return refused.value.problems
 
 
-def test_what_has_a_default_may_be_absent_and_what_may_be_none_may_be_null() -> None:
-    assert decode(Tree, {"name": "oak", "leaf": {"count": 1}, "maybe": None}) == Tree("oak", Leaf(1))
-
-
 def test_a_number_that_lost_its_point_is_a_number() -> None:
     found = decode(Leaf, {"count": 1, "ratio": 2})
     assert (found.ratio, type(found.ratio)) == (2.0, float)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from tenancy.choices import Sharing
-from tenancy.ledger import Ledger, Pool, QueueQuota, Seat, SeveralPoolsError
+from tenancy.ledger import Ledger, Pool, Seat, SeveralPoolsError
 from tenancy.seat_sizes import SeatSizes
 from tests.support.ledgers import GPUMEM, ledgers
 
@@ -81,23 +81,6 @@ def test_admission_takes_pods_as_large_as_a_seat_or_as_several_seats_of_one_devi
     admitted = {(mib, devices) for mib in (3000, 5000, 6000) for devices in range(1, 7) if sizes.have(mib, devices)}
     assert admitted == {(3000, 1), (3000, 2), (5000, 2), (5000, 4)}
     assert sizes.texts == ["3000", "5000 (2 devices)", "5000 (4 devices)"]
-
-
-def test_whole_devices_and_memory_are_counted_apart() -> None:
-    quotas = (
-        QueueQuota(queue="q", flavor="f", pool="t4", resource="d.example/gpumem", nominal=500),
-        QueueQuota(queue="q", flavor="f", pool="t4", resource="nvidia.com/gpu", nominal=2),
-        QueueQuota(queue="q", flavor="f", pool="t4", resource="cpu", nominal=9),
-    )
-    ledger = Ledger(domain="d.example", pools=(pool(),), quotas=quotas)
-    assert (ledger.quota_mib("t4"), ledger.quota_gpus("t4"), ledger.promised_mib("t4")) == (500, 2, 500)
-
-
-def test_a_node_of_a_pool_has_every_label_of_its_selector_with_its_value() -> None:
-    present = pool(node_selector={"nvidia.com/gpu.present": "true", "zone": ""})
-    assert present.matches({"nvidia.com/gpu.present": "true", "zone": "", "other": "x"})
-    assert not present.matches({"nvidia.com/gpu.present": "true"})
-    assert not present.matches({"nvidia.com/gpu.present": "True", "zone": ""})
 
 
 def test_a_node_is_the_one_pools_that_matches_it() -> None:

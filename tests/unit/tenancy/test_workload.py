@@ -69,15 +69,6 @@ def test_the_template_is_where_the_api_has_it(kind: str) -> None:
     assert pod_template(workload(kind, template={"spec": {"a": 1}})) == {"spec": {"a": 1}}
 
 
-def test_a_pod_is_its_own_template_and_a_cron_job_keeps_it_in_its_jobs() -> None:
-    pod = workload("Pod", containers=[])
-    assert pod_template(pod) is pod
-    nested = {"spec": {"template": {"spec": {}}}}
-    assert pod_template(workload("CronJob", jobTemplate=nested)) == {"spec": {}}
-    assert pod_template(workload("Service")) is None
-    assert pod_template({"kind": "Deployment"}) == {}
-
-
 @pytest.mark.parametrize(
     ("manifest", "pods"),
     [

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from agents.__main__ import programs
 from agents.runtime import settings as agent_environment
 from components.agents.watchdog import WatchdogArgs, WatchdogSpec, watchdog_agent
 from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, pod_template
@@ -33,15 +32,6 @@ def workloads() -> list[dict[str, Any]]:
 def container(workload: dict[str, Any]) -> dict[str, Any]:
     own: dict[str, Any] = pod(workload)["containers"][0]
     return own
-
-
-def test_every_agent_has_a_workload_with_its_program_and_an_account(workloads: list[dict[str, Any]]) -> None:
-    assert {container(w)["name"] for w in workloads} == {*programs(), "board"}
-    for workload in workloads:
-        assert container(workload)["command"][-1] == container(workload)["name"]
-        assert workload["metadata"]["name"].startswith(pod(workload)["serviceAccountName"])
-    accounts = {container(w)["name"]: pod(w)["serviceAccountName"] for w in workloads}
-    assert len({*accounts.values()}) == len(accounts)
 
 
 @pytest.mark.no_cover

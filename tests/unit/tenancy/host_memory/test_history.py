@@ -25,12 +25,6 @@ def contradictions(found: PoolUse) -> dict[str, str]:
     return {f"{use.workload}.{key}": seen for use in found.workloads for key, seen in use.contradictions.items()}
 
 
-def test_a_history_within_the_declarations_contradicts_nothing() -> None:
-    found = joint({700: 20_000}, {900: 5900})
-    assert contradictions(found) == {}
-    assert (found.highest, found.highest_mib) == (700, 25_000)
-
-
 CONTRADICTIONS = {
     "a steady state that rose": (dict.fromkeys(range(800), 5500.0), "steady_mib", "usually holds 5500 MiB, declared 5"),
     "a request that is passed often": (dict.fromkeys(range(100), 9000.0), "request_mib", "above its request of 8192 "),
