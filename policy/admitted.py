@@ -14,7 +14,7 @@ from policy.cel import Encoder, Policy, Verdict, judges_new_pods
 from policy.finding import Finding, unproven
 from policy.objects import Object
 from policy.queued import moved_label
-from policy.unknown import UnprovenError, unknown
+from policy.unknown import UnprovenError, is_unknown, unknown
 from tenancy import names, policy_names, reach
 from tenancy.admission.parts import AdmissionRules, parts
 from tenancy.frameworks import FRAMEWORKS, GATES
@@ -22,7 +22,7 @@ from tenancy.ledger import AdmissionTerms, Ledger
 from tenancy.names import LABEL_NAMESPACE
 from tenancy.pod_security import node_access_fields
 from tenancy.policy_names import Refusal
-from tenancy.workload import Manifest, containers_of, map_at, maps_at, pod_request
+from tenancy.workload import Manifest, containers_of, map_at, maps_at, pod_request, pod_template
 
 # These parts say nothing about a pod: if a namespace has the labels that the stack gives it, and where a pod goes.
 _ABOUT_NO_POD = (policy_names.POD_SECURITY, policy_names.PLACE_QUEUED, policy_names.PLACE_SEATED)
@@ -140,12 +140,21 @@ class PodJudge:
     def _is_judged(self) -> bool:
         return self.namespace not in (names.EXEMPT_BY_NAME, *self.ledger.exempt_namespaces)
 
+    @property
+    def _account(self) -> str:
+        owners = maps_at(self.template, "metadata", "ownerReferences")
+        return names.REPLICA_SET_CONTROLLERS[0] if any(each.get("kind") == "ReplicaSet" for each in owners) else ""
+
     @cached_property
     def _verdicts(self) -> list[tuple[str, Verdict]]:
         if not self._is_judged:
             return []
         judging = [policy for policy in _policies(self.ledger) if policy.selects({LABEL_NAMESPACE: self.namespace})]
-        request = {"operation": "CREATE", "namespace": self.namespace, "userInfo": {"username": "", "groups": []}}
+        request = {
+            "operation": "CREATE",
+            "namespace": self.namespace,
+            "userInfo": {"username": self._account, "groups": []},
+        }
         pod, encoder = _as_created(self.template, queued=self.queued), Encoder()
         given = {"object": encoder.message("Pod", pod), "oldObject": None, "request": request}
         for policy in judging:
@@ -163,6 +172,16 @@ class PodJudge:
             for activation in ([{**given, "params": each} for each in classes] if policy.has_params else [given])
             for verdict in policy.verdicts(activation, encoder.paths)
         ]
+
+
+def pods_of(workload: Object) -> Manifest:
+    """Returns the template of the workload's pods. The pods of a Deployment belong to a ReplicaSet with its name."""
+    template = pod_template(workload.manifest) or {}
+    if workload.manifest.get("kind") != "Deployment":
+        return template
+    name = workload.name if is_unknown(workload.name) else f"{workload.name}-0"
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "controller": True}
+    return {**template, "metadata": {**map_at(template, "metadata"), "ownerReferences": [owner]}}
 
 
 def judge_by(ledger: Ledger) -> Callable[[str, Manifest, bool, Mapping[str, str]], list[Refusal]]:

@@ -28,7 +28,7 @@ _SCHEMA: dict[str, dict[str, str]] = {
     "Pod": {"metadata": "Meta", "spec": "Spec", "deleteOptions": ""},  # an Eviction has deleteOptions
     "Params": {"metadata": "Meta", "handler": ""},
     "Meta": {"name": "", "labels": "{}", "annotations": "{}", "ownerReferences": "*Owner"},
-    "Owner": {"apiVersion": "", "kind": "", "controller": ""},
+    "Owner": {"apiVersion": "", "kind": "", "name": "", "controller": ""},
     "Spec": {
         **dict.fromkeys(("containers", "initContainers", "ephemeralContainers"), "*Container"),
         **dict.fromkeys(("nodeName", "schedulerName", "runtimeClassName", "priorityClassName", "priority"), ""),

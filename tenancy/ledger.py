@@ -170,7 +170,8 @@ class OnDemand:
     """An on-demand workload, which has no seat. The demand gate starts the workload when the headroom is at least
     `need_mib`.
 
-    All pods of the workload together request `gpus` nvidia.com/gpu.
+    All pods of the workload together request `gpus` nvidia.com/gpu. The gate scales the Deployment `deployment`, which
+    by default has the name of the workload.
     """
 
     name: str
@@ -178,6 +179,7 @@ class OnDemand:
     pool: str
     need_mib: int
     gpus: int = 1
+    deployment: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,6 +368,16 @@ class Ledger:
         """Returns the tenants of all namespaces that have a promise or that the stack file declares."""
         promised = {seat.tenant for seat in self.seats} | self.tenants_without_budget
         return {name: Tenant(name=name) for name in promised} | {tenant.name: tenant for tenant in self.tenants}
+
+    @property
+    def gated_deployments(self) -> dict[str, list[str]]:
+        """Returns the Deployments that the demand gate scales, for each tenant whose other pods have no GPU without a
+        budget."""
+        found: dict[str, list[str]] = {}
+        for each in self.on_demand:
+            found.setdefault(each.tenant, []).append(each.deployment or each.name)
+        others = {each.tenant for each in self.unbudgeted}.union(self.queue_tenants)
+        return {tenant: sorted(names) for tenant, names in found.items() if tenant not in others}
 
     @property
     def tenants_without_budget(self) -> frozenset[str]:

@@ -304,9 +304,10 @@ RETRY_ANNOTATION = "gpu-tenancy/tried-again"
 # (pkg/kubelet/types).
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
-# The accounts that create the pods of Jobs. A cluster has an account of its own for the Job controller, or one account
-# for all controllers.
+# The accounts of Kubernetes' controllers. A cluster has an account for each controller, or one account for all of them.
 JOB_CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
+REPLICA_SET_CONTROLLERS = ("system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager")
+DEPLOYMENT_CONTROLLERS = ("system:serviceaccount:kube-system:deployment-controller", "system:kube-controller-manager")
 # The account that removes deleted owners from the ownerReferences of objects. A cluster with one account for all
 # controllers does not use this account.
 GARBAGE_COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"

@@ -24,6 +24,8 @@ DEVICE_CLAIMS = "gpu-tenancy-device-claims"
 DEVICE_PLACED = "gpu-tenancy-device-placed"
 DEVICE_SPREAD = "gpu-tenancy-device-spread"
 EXEMPTIONS = "gpu-tenancy-exemptions"
+GATED_PODS = "gpu-tenancy-gated-pods"
+GATED_REPLICA_SETS = "gpu-tenancy-gated-replica-sets"
 GPU_COUNT_USE = "gpu-tenancy-gpu-count-use"
 GPU_TENANTS = "gpu-tenancy-gpu-tenants"
 POD_SECURITY = "gpu-tenancy-pod-security"
@@ -52,6 +54,7 @@ _PART_OF = {
     GPU_COUNT_USE: GPU_BUDGET,
     WHOLE_DEVICES: GPU_BUDGET,
     COUNTED_GPUS: GPU_BUDGET,
+    GATED_PODS: GPU_BUDGET,
     MIRROR_PODS: GPU_BUDGET,
     PRIORITY_USE: GPU_BUDGET,
     PRIORITY_SYSTEM: GPU_BUDGET,

@@ -89,7 +89,9 @@ def template_of(pod: WholePod, ledger: Ledger) -> Manifest:
     ours = ledger.names.device_annotation_prefix
     annotations = {key: value for key, value in pod.annotations.items() if not key.startswith(ours)}
     spec = {key: value for key, value in pod.spec.items() if key not in ("nodeName", "ephemeralContainers")}
-    return {"metadata": {"labels": pod.labels, "annotations": annotations}, "spec": spec}
+    owners = pod.item["metadata"].get("ownerReferences") or []
+    metadata = {"labels": pod.labels, "annotations": annotations, "ownerReferences": owners}
+    return {"metadata": metadata, "spec": spec}
 
 
 def unbudgeted(

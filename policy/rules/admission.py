@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.admitted import PodJudge
+from policy.admitted import PodJudge, pods_of
 from policy.finding import Finding, judge_each
 from policy.graph import Graph, is_queued
 from policy.objects import Object, text_at
@@ -15,7 +15,7 @@ from tenancy import names, policy_names
 from tenancy.ledger import Ledger
 from tenancy.policy_names import Refusal
 from tenancy.reach import DEVICE_PATHS
-from tenancy.workload import map_at, maps_at, pod_template
+from tenancy.workload import map_at, maps_at
 
 # For pods that ask for gpumem, the rules `seats` and `device` report these, and name the workload's seat.
 _SAID_BY_SEATS: tuple[str, ...] = (
@@ -55,7 +55,7 @@ def _handler(found: Object) -> Any:
 
 
 def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: Object) -> Iterator[Finding]:
-    template = pod_template(workload.manifest) or {}
+    template = pods_of(workload)
     asking = [request for request in graph.requests if request.workload is workload]
     said_by_seats = _SAID_BY_SEATS if asking else ()
     if any(judges_the_size(graph, request) for request in asking):

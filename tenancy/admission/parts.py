@@ -16,6 +16,7 @@ from tenancy.admission.device import (
     device_spread,
     device_stamps,
 )
+from tenancy.admission.gated import gated
 from tenancy.admission.grace import grace
 from tenancy.admission.merge import merged
 from tenancy.admission.mirror import mirror_pods
@@ -89,6 +90,7 @@ def parts(rules: AdmissionRules) -> list[Manifest]:
         mirror_pods(),
         gpu_tenants(names, ledger.tenants_by_name),
         *counted_gpus(set(rules.without_budget) - set(queues.tenants)),
+        *gated(names, ledger.gated_deployments),
         gpu_count_use(names),
         whole_devices(names),
         *seat_labels(names, {seat.tenant: ledger.seats_of(seat.tenant) for seat in ledger.seats}),

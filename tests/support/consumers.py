@@ -31,7 +31,8 @@ def workload(namespace: str = "llama-swap", kind: str = "Deployment", **spec: An
     main = {"name": "main", "image": "ghcr.io/a/b:1.2.3", **spec.pop("main", {})}
     template = {"metadata": {"annotations": spec.pop("annotations", {})}, "spec": {"containers": [main], **spec}}
     api_version = "batch/v1" if kind == "Job" else "apps/v1"
-    return an_object(api_version, kind, "x", namespace, spec={"template": template})
+    name = "tts" if namespace == "tts" else "x"  # The demand gate starts the Deployment tts.
+    return an_object(api_version, kind, name, namespace, spec={"template": template})
 
 
 def gpu(resource: str = "nvidia.com/gpu", amount: object = "1") -> dict[str, Any]:

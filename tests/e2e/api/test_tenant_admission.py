@@ -26,14 +26,14 @@ from tests.support.e2e.admitted import (
     put_into_force,
     queued,
 )
-from tests.support.e2e.server import ApiServer
+from tests.support.e2e.server import ADMIN, ApiServer
 from tests.support.e2e.tenant import may_write
 from tests.support.prod import declared, drop, put, raw
 from tests.support.waiting import eventually
 from toolchain.cluster.api import MERGE
 
 EVE = "eve"
-REPLICA_SETS = "system:serviceaccount:kube-system:replicaset-controller"
+REPLICA_SETS, DEPLOYMENTS = names.REPLICA_SET_CONTROLLERS[0], names.DEPLOYMENT_CONTROLLERS[0]
 NAMESPACES = "/api/v1/namespaces"
 SEAT_LABEL = "viktorbarzin.me/seat"
 BASELINE = {names.POD_SECURITY_ENFORCE: "baseline"}
@@ -282,6 +282,55 @@ def test_a_queue_tenants_pods_are_the_job_controllers(cluster: ApiServer) -> Non
     replica = asks(gpu="1") | {"metadata": {"name": "pod", "ownerReferences": [owner]}}
     for manifest in (replica, queued(asks(gpu="1"))):
         assert QUEUES in (create(cluster, "team-a", manifest, user=REPLICA_SETS).refusal or "")
+
+
+GATED = "the GPU of this namespace is for Deployment tts, which the demand gate starts"
+REPLICA_SETS_OF = "/apis/apps/v1/namespaces/tts/replicasets"
+
+
+def replica_set(name: str, replicas: int = 0) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": pod()["spec"]}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name}, "spec": spec}
+
+
+def made_by(name: str, kind: str = "ReplicaSet") -> Pod:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "1", "controller": True}
+    return asks(gpu="1") | {"metadata": {"name": "pod", "ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "user"),
+    [
+        (asks(gpu="1"), ADMIN),
+        (made_by("tts-0"), ADMIN),
+        (made_by("second-0"), REPLICA_SETS),
+        (made_by("tts-second-0"), REPLICA_SETS),
+        (made_by("tts-0", kind="StatefulSet"), REPLICA_SETS),
+        (pod(runtimeClassName="nvidia"), ADMIN),
+    ],
+    ids=["a bare pod", "a forged owner", "another Deployment", "one with its prefix", "another kind", "a runtime"],
+)
+def test_only_what_the_gate_starts_uses_the_gpu_of_an_on_demand_tenant(
+    cluster: ApiServer, manifest: Pod, user: str
+) -> None:
+    assert GATED in (create(cluster, "tts", manifest, user=user).refusal or "")
+
+
+def test_nobody_makes_or_scales_a_replica_set_for_what_the_gate_starts(cluster: ApiServer) -> None:
+    own = "this ReplicaSet is of a Deployment that the demand gate starts"
+    assert own in (cluster.request("POST", REPLICA_SETS_OF, replica_set("tts-0")).refusal or "")
+    assert cluster.request("POST", f"{REPLICA_SETS_OF}?dryRun=All", replica_set("tts-second-0")).refusal is None
+    assert cluster.request("POST", REPLICA_SETS_OF, replica_set("tts-0"), user=DEPLOYMENTS).refusal is None
+    for path in ("", "/scale"):
+        scaled = cluster.request(
+            "PATCH", f"{REPLICA_SETS_OF}/tts-0{path}", {"spec": {"replicas": 1}}, content_type=MERGE
+        )
+        assert own in (scaled.refusal or "")
+    labelled = {"metadata": {"labels": {"mine": "yes"}}}
+    assert cluster.request("PATCH", f"{REPLICA_SETS_OF}/tts-0", labelled, content_type=MERGE).refusal is None
+    assert create(cluster, "tts", pod(), user=ADMIN).refusal is None
+    cluster.api.request("DELETE", f"{REPLICA_SETS_OF}/tts-0")
 
 
 def counted(server: ApiServer, tenant: str) -> None:

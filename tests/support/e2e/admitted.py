@@ -7,7 +7,7 @@ from typing import Any
 from components.base.manifest import Manifest
 from stacks import platform, settings
 from tenancy.admission.policy import ResourceRule, Scope, binding, mutating, validating
-from tenancy.names import JOB_CONTROLLERS
+from tenancy.names import JOB_CONTROLLERS, REPLICA_SET_CONTROLLERS
 from tests.support.e2e.server import ADMIN, NAMESPACES, ApiAnswer, ApiServer
 from tests.support.engine import build
 from tests.support.prod import Change, raw
@@ -19,6 +19,7 @@ DEVICE = "device.viktorbarzin.me/uuid"
 QUEUES = "GPUs of this namespace are handed out by its queue"  # Each refusal's message contains this text.
 # LAX is a tenant with the Pod Security level `privileged`. SEATLESS is a tenant without seats.
 LAX, SEATLESS = "lax", "signoz"
+ON_DEMAND = "tts"  # This tenant has only the Deployment of the same name, which the demand gate starts.
 PLURALS = {
     "Namespace": "namespaces",
     "PriorityClass": "priorityclasses",
@@ -64,9 +65,20 @@ def host_path(path: str) -> Pod:
     return pod(volumes=[{"name": "host", "hostPath": {"path": path}}])
 
 
-def create(server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True, user: str = ADMIN) -> ApiAnswer:
+def started(manifest: Pod) -> Pod:
+    """Returns the pod as it comes from the Deployment that the demand gate starts."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{ON_DEMAND}-0", "uid": "1", "controller": True}
+    return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
+
+
+def create(
+    server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True, user: str | None = None
+) -> ApiAnswer:
+    """Creates a pod as `user`. By default, this is the operator, and in ON_DEMAND what the demand gate starts."""
+    if user is None and namespace == ON_DEMAND:
+        manifest, user = started(manifest), REPLICA_SET_CONTROLLERS[0]
     path = f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}"
-    return server.request("POST", path, manifest, user=user)
+    return server.request("POST", path, manifest, user=user or ADMIN)
 
 
 def queued(manifest: Pod) -> Pod:

@@ -171,15 +171,27 @@ def on_demand(name: str = "tts", gpus: str = "1", **spec: Any) -> graphs.Program
 
 def test_a_tenant_without_budgets_asks_for_no_more_gpus_than_its_quota_has() -> None:
     assert judge(on_demand(replicas=0), CONFIG) == []
-    for program in (on_demand(gpus="4"), on_demand(replicas=0) | on_demand("second"), on_demand(replicas=3)):
+    for program in (on_demand(gpus="4"), on_demand(replicas=3)):
         (line,) = judge(program, CONFIG)
         assert "nvidia.com/gpu, and the tenant's quota has 1; ask for fewer, or raise on_demand.tts.gpus" in line
 
 
 def test_who_does_not_run_or_runs_by_turns_is_counted_as_the_quota_does() -> None:
     nightly = {"jobTemplate": {"spec": {"template": graphs.pod("1", "nvidia.com/gpu")}}}
-    cron = an_object("batch/v1", "CronJob", "nightly", "tts", spec=nightly)
-    assert judge({"nightly": cron} | on_demand("asleep", replicas=0), CONFIG) == []
+    cron = an_object("batch/v1", "CronJob", "nightly", "android-emulator", spec=nightly)
+    asleep = an_object(
+        "apps/v1",
+        "Deployment",
+        "asleep",
+        "android-emulator",
+        spec={"template": graphs.pod("1", "nvidia.com/gpu"), "replicas": 0},
+    )
+    assert judge({"nightly": cron, "asleep": asleep}, CONFIG) == []
+
+
+def test_a_second_workload_does_not_use_the_gpu_of_what_the_gate_starts() -> None:
+    (line,) = judge(on_demand("second", replicas=0), CONFIG)
+    assert line.startswith("admission: Deployment tts/second: the GPU of this namespace is for Deployment tts, which")
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,8 @@ def printed(manifest: Manifest) -> str:
     return lines.getvalue()
 
 
-@pytest.mark.parametrize("name", ["tts", "other"])
-def test_an_on_demand_workload_that_is_declared_as_running_gets_a_warning(name: str) -> None:
-    found = on_demand(1, name=name)
-    found["metadata"]["labels"] = {"app.kubernetes.io/name": "tts"}
-    assert WARNING.replace("tts/tts", f"tts/{name}") in printed(found)
+def test_an_on_demand_workload_that_is_declared_as_running_gets_a_warning() -> None:
+    assert WARNING in printed(on_demand(1))
 
 
 DIGEST = "docker.io/library/python@sha256:" + "0" * 64
