@@ -142,17 +142,25 @@ def quotas_of(queue: Object, resource: str) -> Iterator[tuple[str, Mapping[str, 
                     yield text_at(flavor, "name"), quota
 
 
-def undeclared_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
-    """Reports an object with an undeclared WorkloadPriorityClass. Kueue never starts an object with an undeclared
-    class."""
-    framework = framework_in(graph.ledger, work)
-    if framework is None or not uses_gpus(graph.ledger, work, framework):
+def wrong_priority_class(graph: Graph, work: Object) -> Iterator[Finding]:
+    """Reports work with a WorkloadPriorityClass that is another tenant's, or that nobody declares. Kueue never starts
+    work with an undeclared class."""
+    framework, ledger = framework_in(graph.ledger, work), graph.ledger
+    if framework is None or ledger is None or is_unknown(work.namespace):
+        return
+    queues = work.namespace in ledger.queue_tenants
+    if not queues and not uses_gpus(ledger, work, framework):
         return
     called = text_at(map_at(job_of(work), "metadata", "labels"), names.KUEUE_PRIORITY_LABEL)
-    known = sorted(graph.ledger.workload_priorities) if graph.ledger else []
-    if known and called and called not in known and not graph.named(PRIORITY, called):
+    known, of = sorted(ledger.workload_priorities), ledger.priority_tenants
+    own = [each for each in known if work.namespace in of.get(each, (work.namespace,))]
+    instead = f"name {' or '.join(own)}, or " if own else ""
+    if queues and called in of and work.namespace not in of[called]:
         yield Finding(
-            f"{work}: there is no WorkloadPriorityClass {called}; name {' or '.join(known)}, or add "
-            f"queues.workload_priorities.{called}",
+            f"{work}: WorkloadPriorityClass {called} is for {', '.join(of[called]) or 'no tenant'}; {instead}add "
+            f"{work.namespace} to queues.workload_priorities.{called}.tenants of the platform's stack",
             work.urn,
         )
+    elif known and called and called not in known and not graph.named(PRIORITY, called):
+        message = f"{work}: there is no WorkloadPriorityClass {called}; {instead}"
+        yield Finding(f"{message}add queues.workload_priorities.{called}", work.urn)

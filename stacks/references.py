@@ -32,6 +32,7 @@ _REFERENCES = (
     ("queues.cluster_queues.*.clusters.[]", "queues.clusters"),
     ("queues.local_queues.*.tenant", "tenants"),
     ("queues.local_queues.*.cluster_queue", "queues.cluster_queues"),
+    ("queues.workload_priorities.*.tenants.[]", "tenants"),
     ("memory_pools.*.workloads.*.tenant", "tenants"),
     ("memory_pools.*.workloads.*.priority", "priorities"),
     ("memory_pools.*.disposable.*.tenant", "tenants"),

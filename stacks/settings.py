@@ -239,6 +239,11 @@ class StackSettings(Spec):
             ),
             frameworks=tuple(sorted(queues.frameworks)) if queues else (FrameworkName.JOB,),
             workload_priorities={n: p.value for n, p in sorted(queues.workload_priorities.items())} if queues else {},
+            priority_tenants={
+                n: tuple(sorted(p.tenants))
+                for n, p in sorted(queues.workload_priorities.items() if queues else ())
+                if p.tenants is not None
+            },
             admission=_terms(self, self.admission) if self.admission else None,
             observes=self.observes,
             workloads=self.workloads,

@@ -287,6 +287,8 @@ class Ledger:
     frameworks: tuple[FrameworkName, ...] = (FrameworkName.JOB,)
     # The value of each WorkloadPriorityClass, by name.
     workload_priorities: Mapping[str, int] = field(default_factory=dict)
+    # The tenants that may use a WorkloadPriorityClass, by its name. All tenants may use the other classes.
+    priority_tenants: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tenants: tuple[Tenant, ...] = ()
     # The admission policies do not change or deny pods in these namespaces.
     exempt_namespaces: tuple[str, ...] = ()

@@ -143,6 +143,12 @@ class WorkloadPrioritySpec(Spec):
     description: str = Field(
         default="", description="Description that kubectl shows for the class.", examples=["Best effort"]
     )
+    tenants: list[DnsLabel] | None = Field(
+        default=None,
+        description="The tenants whose work may have this class. By default, all tenants' work may have it, and so "
+        "may displace other tenants' work of a lower class.",
+        examples=[["research"]],
+    )
 
 
 class InstalledKueueSpec(Spec):

@@ -62,6 +62,8 @@ def _judge(graph: Graph, ledger: Ledger, handlers: Mapping[str, str], workload: 
         said_by_seats += _SIZES
 
     def said(refusal: Refusal) -> bool:
+        if refusal.part == policy_names.QUEUED_PRIORITIES:
+            return True  # The rule `preemption` reports it, and names the classes of the tenant.
         return refusal.part.startswith(said_by_seats) or _is_ours(graph, workload, refusal)
 
     queued = is_queued(ledger, workload)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from policy.finding import Finding, judge_each
 from policy.graph import KUEUE, Graph
 from policy.objects import Object, text_at
-from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, undeclared_priority_class
+from policy.queued import CLUSTER_QUEUE, LOCAL_QUEUE, PRIORITY, obstacles_to_start, quotas_of, wrong_priority_class
 from policy.rule import MAIN, Example, rule
 from tenancy import reach, sums
 from tenancy.choices import Sharing
@@ -128,7 +128,7 @@ def preemption(graph: Graph) -> Iterator[Finding]:
     classes = graph.of(PRIORITY)
     if len(classes) > 1:
         yield from judge_each(graph.of(CLUSTER_QUEUE), lambda queue: _preempts(queue, len(classes)))
-    yield from judge_each(graph.objects, lambda found: undeclared_priority_class(graph, found))
+    yield from judge_each(graph.objects, lambda found: wrong_priority_class(graph, found))
 
 
 def _preempts(queue: Object, classes: int) -> Iterator[Finding]:

@@ -58,7 +58,11 @@ class AdmissionRules:
         sizes = {seat.tenant: SeatSizes.of(self.ledger.seats_of(seat.tenant)) for seat in self.ledger.seats}
         seats = TenantSeatSizes(names=self.names, sizes=sizes)
         return QueueTenants(
-            seats=seats, tenants=self.ledger.queue_tenants, account=self.kueue, frameworks=self.frameworks
+            seats=seats,
+            tenants=self.ledger.queue_tenants,
+            account=self.kueue,
+            frameworks=self.frameworks,
+            priorities=self.ledger.priority_tenants,
         )
 
 

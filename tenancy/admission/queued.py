@@ -12,15 +12,15 @@ running pod's owners, or the labels by which Kueue finds the pod. A tenant may d
 together with the pod.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tenancy.admission import cel
 from tenancy.admission.policy import Manifest, ResourceRule, Scope, in_namespaces, validating
 from tenancy.admission.seats import TenantSeatSizes
 from tenancy.frameworks import GATES, Framework, FrameworkName, kinds_of
-from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_QUEUE_LABEL
-from tenancy.policy_names import QUEUED_OWNERS, QUEUED_PODS, QUEUED_PODS_KEPT
+from tenancy.names import GARBAGE_COLLECTOR, JOB_CONTROLLERS, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL
+from tenancy.policy_names import QUEUED_OWNERS, QUEUED_PODS, QUEUED_PODS_KEPT, QUEUED_PRIORITIES
 
 _ORPHAN = "orphan"  # Source: FinalizerOrphanDependents.
 # The API groups of the labels by which Kueue and the controllers find their pods. Older versions of Kubernetes set the
@@ -37,13 +37,15 @@ class QueueTenants:
     """Names the queue tenants. Pods on the `seats` of `tenants` need no queue. `account` is the user name of Kueue's
     account.
 
-    `frameworks` are the kinds of objects that Kueue queues.
+    `frameworks` are the kinds of objects that Kueue queues. `priorities` maps a WorkloadPriorityClass to the tenants
+    that may use it. All tenants may use the other classes.
     """
 
     seats: TenantSeatSizes
     tenants: Sequence[str]
     account: str
     frameworks: Sequence[Framework]
+    priorities: Mapping[str, Sequence[str]]
 
     @property
     def seat_variables(self) -> dict[str, str]:
@@ -69,7 +71,8 @@ def queue_policies(args: QueueTenants) -> list[Manifest]:
     if not args.tenants:
         return []
     queued = any(each.name is not FrameworkName.POD for each in args.frameworks)
-    return [_pods(args), _kept_pods(args), *([_owners(args)] if queued else [])]
+    limited = [_priorities(args)] if args.priorities else []
+    return [_pods(args), _kept_pods(args), *([_owners(args)] if queued else []), *limited]
 
 
 def _pods(args: QueueTenants) -> Manifest:
@@ -167,6 +170,41 @@ def _owners(args: QueueTenants) -> Manifest:
         for operation in (("CREATE", "UPDATE", "DELETE") if each.is_suspended else ("DELETE",))
     ]
     return validating(QUEUED_OWNERS, Scope(in_namespaces(args.tenants), {}, rules), validations, variables)
+
+
+def _priorities(args: QueueTenants) -> Manifest:
+    """Returns the policy that keeps a WorkloadPriorityClass to its tenants. With a class, work displaces other tenants'
+    work of a lower class.
+
+    Work that has the class already may keep it.
+    """
+    label = f"metadata.?labels[?{cel.quoted(KUEUE_PRIORITY_LABEL)}].orValue('')"
+    by_class = sorted(args.priorities.items())
+    allowed = ", ".join(f"{cel.quoted(name)}: {cel.quoted_list(tenants)}" for name, tenants in by_class)
+    listed = ", ".join(f"{cel.quoted(n)}: {cel.quoted(', '.join(tenants) or 'no tenant')}" for n, tenants in by_class)
+    conditions = {
+        "names-a-limited-class": f"object.{label} in {cel.quoted_list(sorted(args.priorities))}",
+        "changes-its-class": f"oldObject == null || oldObject.{label} != object.{label}",
+    }
+    variables = {"class": f"object.{label}", "tenants": f"{{{allowed}}}[object.{label}]"}
+    message = (
+        f"'WorkloadPriorityClass ' + variables.class + ' is for ' + {{{listed}}}[variables.class] + "
+        "': name another one in the label "
+        f"{KUEUE_PRIORITY_LABEL}, or add the namespace to queues.workload_priorities.' + variables.class + '.tenants "
+        "of the stack'"
+    )
+    rules = [
+        ResourceRule(operation, (each.resource,), group=each.group, version="*")
+        for each in args.frameworks
+        for operation in ("CREATE", "UPDATE")
+    ]
+    return validating(
+        QUEUED_PRIORITIES,
+        Scope(in_namespaces(args.tenants), conditions, rules),
+        {"request.namespace in variables.tenants": message},
+        variables,
+        message_key="messageExpression",
+    )
 
 
 # A deletion of a batch/v1 Job without a propagationPolicy leaves the pods running (pkg/registry/batch/job/strategy.go).

@@ -34,7 +34,7 @@ NAMESPACES = (
     "immich",
     "llama-swap",
     "frigate",
-    ON_DEMAND,
+    "tts",
     "android-emulator",
     "team-a",
     "signoz",
@@ -104,7 +104,7 @@ def test_the_gate_and_the_policies_admit_the_same_pods(cluster: ApiServer, ledge
             seats = [*(seat.name for seat in ledger.seats_of(namespace)), "immich-ml", "nobodys"]
             pod["metadata"]["labels"] = {ledger.names.seat_label: random.choice(seats)}
         by_job = random.random() < 0.5
-        template = started(pod) if namespace == ON_DEMAND and not by_job else pod
+        template = started(pod, namespace) if namespace in ON_DEMAND and not by_job else pod
         found = PodJudge(ledger, namespace, template, queued=by_job, handlers=HANDLERS).refusals()
         refused = [refusal for refusal in found if any(name.startswith(refusal.policy) for name in known)]
         answer = (create_queued if by_job else create)(cluster, namespace, pod)

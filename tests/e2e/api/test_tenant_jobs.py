@@ -117,6 +117,22 @@ def running(server: ApiServer, name: str, manifest: Pod, where: str = "team-a") 
     return f"/api/v1/namespaces/{where}/pods/{name}"
 
 
+def test_a_limited_priority_class_is_its_tenants_only(cluster: ApiServer) -> None:
+    def of(priority: str) -> dict[str, Any]:
+        made = job(GPUS, suspend=True)
+        return {**made, "metadata": {**made["metadata"], "labels": {names.KUEUE_PRIORITY_LABEL: priority}}}
+
+    theirs = "WorkloadPriorityClass gpu-urgent is for team-b: name another one"
+    assert theirs in (submit(cluster, of("gpu-urgent")).refusal or "")
+    assert submit(cluster, of("gpu-urgent"), "team-b").refusal is None
+    assert submit(cluster, of("gpu-batch")).refusal is None
+    path = f"{JOBS.format('team-a')}/job"
+    cluster.create(JOBS.format("team-a"), of("gpu-batch"))
+    assert theirs in (rewrite(cluster, path, {"labels": {names.KUEUE_PRIORITY_LABEL: "gpu-urgent"}}) or "")
+    assert rewrite(cluster, path, {"labels": {"mine": "yes"}}) is None
+    cluster.api.request("DELETE", f"{path}?propagationPolicy=Background")
+
+
 def rewrite(server: ApiServer, path: str, metadata: dict[str, Any], *, user: str = TENANT) -> str | None:
     return server.request("PATCH", path, {"metadata": metadata}, user=user, content_type=MERGE).refusal
 

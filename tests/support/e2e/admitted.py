@@ -19,7 +19,8 @@ DEVICE = "device.viktorbarzin.me/uuid"
 QUEUES = "GPUs of this namespace are handed out by its queue"  # Each refusal's message contains this text.
 # LAX is a tenant with the Pod Security level `privileged`. SEATLESS is a tenant without seats.
 LAX, SEATLESS = "lax", "signoz"
-ON_DEMAND = "tts"  # This tenant has only the Deployment of the same name, which the demand gate starts.
+# Each of these tenants has only the Deployment of the same name, which the demand gate starts.
+ON_DEMAND = ("tts", "ebook2audiobook", "ytdlp")
 PLURALS = {
     "Namespace": "namespaces",
     "PriorityClass": "priorityclasses",
@@ -65,9 +66,9 @@ def host_path(path: str) -> Pod:
     return pod(volumes=[{"name": "host", "hostPath": {"path": path}}])
 
 
-def started(manifest: Pod) -> Pod:
+def started(manifest: Pod, deployment: str) -> Pod:
     """Returns the pod as it comes from the Deployment that the demand gate starts."""
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{ON_DEMAND}-0", "uid": "1", "controller": True}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{deployment}-0", "uid": "1", "controller": True}
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [owner]}}
 
 
@@ -75,8 +76,8 @@ def create(
     server: ApiServer, namespace: str, manifest: Pod, *, dry_run: bool = True, user: str | None = None
 ) -> ApiAnswer:
     """Creates a pod as `user`. By default, this is the operator, and in ON_DEMAND what the demand gate starts."""
-    if user is None and namespace == ON_DEMAND:
-        manifest, user = started(manifest), REPLICA_SET_CONTROLLERS[0]
+    if user is None and namespace in ON_DEMAND:
+        manifest, user = started(manifest, namespace), REPLICA_SET_CONTROLLERS[0]
     path = f"/api/v1/namespaces/{namespace}/pods{'?dryRun=All' if dry_run else ''}"
     return server.request("POST", path, manifest, user=user or ADMIN)
 

@@ -109,6 +109,17 @@ def test_work_names_a_priority_class_of_the_platform() -> None:
     assert _lines(job) == []
 
 
+def test_a_priority_class_is_named_by_its_tenants_only() -> None:
+    job = work(FrameworkName.POD)
+    job["metadata"]["labels"][KUEUE_PRIORITY_LABEL] = "gpu-urgent"
+    assert _lines(job, replace(LEDGER, priority_tenants={"gpu-urgent": ("team-a", "team-b")})) == []
+    (line,) = _lines(job, replace(LEDGER, priority_tenants={"gpu-urgent": ("team-b",)}))
+    assert line.endswith(
+        "WorkloadPriorityClass gpu-urgent is for team-b; name gpu-batch, or add team-a to "
+        "queues.workload_priorities.gpu-urgent.tenants of the platform's stack"
+    )
+
+
 def test_nobody_changes_the_order_of_the_platforms_queues() -> None:
     assert "is the platform's own" in _lines(_priority("gpu-batch", 9_999_999))[0]
     assert "value 1000000 is above 1000, the platform's highest" in _lines(_priority("mine", 1_000_000))[0]
