@@ -10,14 +10,11 @@ from components.monitoring.component import prometheus_rule
 from tests.support.alerting import AFTER_SECONDS, FAULT, Series, TimeLine, beats
 from tests.support.healthy import (
     ARGS,
-    BEATING,
     CRON_JOBS,
     HEALTHY,
     MIB,
-    allocatable,
     changed,
     last_success,
-    measured,
     running,
     selected,
 )
@@ -108,12 +105,6 @@ def line(series: Series, folder: Path) -> TimeLine:
 def test_the_alert_is_there_in_time_after(tmp_path: Path, fault: str) -> None:
     different, alert, seconds = FAULTS[fault]
     line(NORMAL | different, tmp_path).assert_only_then_fires(alert, seconds)
-
-
-def test_an_idle_card_is_not_a_frozen_one(tmp_path: Path) -> None:
-    idle = measured("a", 14910, unattributed_mib=450)
-    alone = {name: values for name, values in idle.items() if not name.startswith("gpu_pod_")}
-    line(steady({**BEATING, **alone, **allocatable(14000, "a")}), tmp_path).assert_never_fires("GpuTelemetryFrozen")
 
 
 def test_a_restart_that_one_scrape_sees_is_no_missing_cap(tmp_path: Path) -> None:

@@ -12,16 +12,6 @@ SOURCES = sorted(path for package in (wheel.NAME, *wheel.PACKAGES) for path in (
 HERE = Path("here.py")
 
 
-def test_every_import_of_ours_is_moved_and_nothing_else_changes(tmp_path: Path) -> None:
-    for path in SOURCES:
-        source = path.read_bytes()
-        made = tmp_path / "moved.py"
-        made.write_bytes(wheel.move_imports(source, path))
-        assert not packages(made) & {*wheel.PACKAGES}, path
-        if path.relative_to(ROOT).parts[0] != wheel.NAME:
-            assert made.read_bytes().replace(b"gpu_tenancy.", b"") == source
-
-
 def test_what_the_packages_import_of_ours_is_in_the_wheel() -> None:
     others = {"tests", "toolchain"}
     here_alone = {ROOT / name for name in wheel.LEFT_OUT}
