@@ -129,8 +129,8 @@ def _by_cache(
     seats = seats_for(cluster.ledger, pod.namespace, request, map_at(pod.spec, "nodeSelector"), label)
     pools, now = frozenset(seat.pool for seat in seats), time.monotonic()
     entitlement = Entitlement(pod.priority, pools, pod.namespace, label)
-    feasible = cluster.cache.feasible_nodes(request, now, pod.uid, entitlement)
-    refusing = frozenset(nodes) - feasible
+    with cluster.cache.search(pod.uid, request, None, now, entitlement) as found:
+        refusing = frozenset(nodes) - found.feasible(by_ledger=False)
     fits = cluster.cache.fit(pod.uid, request, refusing, now, entitlement)
     while fits.nodes:  # the pod fits there as soon as absent seats get their memory elsewhere
         refusing -= {*fits.nodes}

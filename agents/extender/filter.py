@@ -180,15 +180,9 @@ class _Preemption:
         return node is not None and node not in given and self._needed(node, ()) == ()
 
     def _needed(self, node: str, candidates: Collection[str]) -> tuple[str, ...] | None:
-        return self.verbs.cache.victims(
-            self.pod.memory,
-            node,
-            candidates,
-            self.verbs.clock.monotonic(),
-            uid=self.uid,
-            entitlement=self.pod.entitlement,
-            server_now=self.verbs.informers.server_now,
-        )
+        pod, now = self.pod, self.verbs.clock.monotonic()
+        with self.verbs.cache.search(self.uid, pod.memory, (node,), now, pod.entitlement) as found:
+            return found.victims(node, candidates, self.verbs.informers.server_now)
 
     def _lacks_gpumem(self, node: NodeInfo) -> bool:
         held_mib = sum(pod.request.total_mib for pod in node.pods.values())

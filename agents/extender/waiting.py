@@ -159,12 +159,13 @@ class WaitingPods:
         """Returns True if the pod would now be placed. `rooms` has the nodes that were found for equal pods."""
         now = self.clock.monotonic()
         if pod.held_until:
-            short = self.cache.shortages(uid, pod.memory, pod.nodes, now, pod.entitlement)
-            return pod.held_until <= now or not crowded(short)
+            with self.cache.search(uid, pod.memory, pod.nodes, now, pod.entitlement) as found:
+                return pod.held_until <= now or not crowded(found.short())
         nominee = uid if self.cache.nominated_node(uid, now) else ""  # the cache may keep memory for this pod
         key = pod.memory, pod.entitlement, nominee
         if key not in rooms:
-            rooms[key] = self.cache.feasible_nodes(pod.memory, now, nominee, pod.entitlement, by_ledger=True)
+            with self.cache.search(nominee, pod.memory, None, now, pod.entitlement) as found:
+                rooms[key] = found.feasible(by_ledger=True)
         return not rooms[key].isdisjoint(pod.nodes)
 
     def _pause(self) -> None:

@@ -1,10 +1,11 @@
 """Builds devices, Nodes, ResourceSlices and Pods, and an extender's cache with them."""
 
+from collections.abc import Collection
 from typing import Any
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import PodInfo
+from agents.extender.cache.pod_info import NO_SEAT, Entitlement, PodInfo
 from agents.telemetry.device import Device, Fault
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB
@@ -40,6 +41,25 @@ def take(cache: Cache, uid: str, request: MemoryRequest, node: str, now: float =
     answer = cache.assume(uid, request, node, now)
     assert answer.pod is not None, answer
     return answer.pod
+
+
+def feasible(
+    cache: Cache, request: MemoryRequest, now: float, uid: str = "", entitlement: Entitlement = NO_SEAT, *,
+    by_ledger: bool = False,
+) -> frozenset[str]:  # fmt: skip
+    with cache.search(uid, request, None, now, entitlement) as found:
+        return found.feasible(by_ledger=by_ledger)
+
+
+def victims(
+    cache: Cache,
+    request: MemoryRequest,
+    node: str,
+    candidates: Collection[str],
+    entitlement: Entitlement = NO_SEAT,
+) -> tuple[str, ...] | None:
+    with cache.search("", request, (node,), 0.0, entitlement) as found:
+        return found.victims(node, candidates, None)
 
 
 def node_object(name: str = "k8s-node1", labels: Any = None, annotations: Any = None) -> dict[str, Any]:

@@ -11,10 +11,9 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.node_info import NodeInfo, Shortage
+from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import NO_SEAT, Bound, Entitlement, Known, Nomination, PodInfo, PodState
 from agents.extender.cache.reading import MeasuredMemory
 from agents.extender.cache.search import Answer, Search
@@ -267,26 +266,26 @@ class Cache:
                 self._set(uid, pod)
             return Answer((place.node,), short=short, pod=pod)
 
-    def shortages(
-        self, uid: str, request: MemoryRequest, nodes: Iterable[str], now: float, entitlement: Entitlement
-    ) -> tuple[Shortage, ...]:
-        """Returns the `short` that `fit` would return, but reserves nothing."""
-        with self._without(uid):
-            found = self._found(uid, request, nodes, now, entitlement)
-            return () if any(node.fits(request) for node in found.nodes.values()) else found.short()
-
-    def feasible_nodes(
+    @contextmanager
+    def search(
         self,
+        uid: str,
         request: MemoryRequest,
+        nodes: Iterable[str] | None,
         now: float,
-        uid: str = "",
         entitlement: Entitlement = NO_SEAT,
-        *,
-        by_ledger: bool = False,
-    ) -> frozenset[str]:
-        """Returns all nodes that `fit` could choose, but reserves nothing."""
-        with self._without(uid):
-            return self._found(uid, request, self._nodes, now, entitlement).feasible(by_ledger=by_ledger)
+    ) -> Iterator[Search]:
+        """Yields the search of `fit` on these nodes, or on all nodes, and reserves nothing. Locks the cache, and leaves
+        out the reservation of the pod meanwhile.
+        """
+        with self._lock:
+            known = self._pods.get(uid)
+            self._unreserve(uid)
+            try:
+                yield self._found(uid, request, self._nodes if nodes is None else nodes, now, entitlement)
+            finally:
+                if known is not None and uid not in self._pods:
+                    self._set(uid, known)
 
     def assume(
         self, uid: str, request: MemoryRequest, node: str, now: float, entitlement: Entitlement = NO_SEAT
@@ -309,25 +308,6 @@ class Cache:
             self._set(uid, pod)
             self._keep(uid, None)
             return Answer((node,), pod=pod)
-
-    def victims(
-        self,
-        request: MemoryRequest,
-        node: str,
-        candidates: Collection[str],
-        now: float,
-        *,
-        uid: str = "",
-        entitlement: Entitlement = NO_SEAT,
-        server_now: datetime | None = None,
-    ) -> tuple[str, ...] | None:
-        """Returns the candidates to evict from the node so that the request fits. The highest priority comes first.
-
-        Returns () if no eviction is necessary, and None if evictions would not help. If the deadline `due` of a
-        terminating pod is after `server_now`, the pod counts as ended.
-        """
-        with self._without(uid):
-            return self._found(uid, request, (node,), now, entitlement).victims(node, candidates, server_now)
 
     # The methods that only answer.
 
@@ -421,18 +401,6 @@ class Cache:
             self._on.pop(name, None)
             if devices is None and not nominated:
                 del self._nodes[name]
-
-    @contextmanager
-    def _without(self, uid: str) -> Iterator[None]:
-        """Locks the cache, and leaves out the reservation of the pod."""
-        with self._lock:
-            known = self._pods.get(uid)
-            self._unreserve(uid)
-            try:
-                yield
-            finally:
-                if known is not None and uid not in self._pods:
-                    self._set(uid, known)
 
     def _unreserve(self, uid: str) -> None:
         known = self._pods.get(uid)

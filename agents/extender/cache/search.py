@@ -80,21 +80,28 @@ class Search:
         return None
 
     def feasible(self, *, by_ledger: bool) -> frozenset[str]:
-        """Returns all nodes on which the pod has room."""
+        """Returns all nodes that `place` could choose. With `by_ledger`, only its room by the ledger limits a seat."""
         limit = self.entitlement if by_ledger else None
         fitting = frozenset(name for name, node in self.nodes.items() if node.fits(self.request, limit))
         beside = None if fitting else self.beside(measured=True)
         return frozenset({beside.node}) if beside else fitting
 
     def short(self) -> tuple[Shortage, ...]:
-        """Returns the devices that have enough room for a seat by the ledger, although other pods use the memory."""
+        """Returns the devices that have enough room for a seat by the ledger, although other pods use the memory.
+        Returns () if the pod has room as measured.
+        """
+        if any(node.fits(self.request) for node in self.nodes.values()):
+            return ()
         seated = (node for node in self.nodes.values() if node.seats(self.entitlement))
         recorded = {name: pool.recorded for name, pool in self.pools.items()}
         return tuple(each for node in seated for each in node.shortages(self.request, recorded.get(node.pool, {})))
 
     def victims(self, name: str, candidates: Collection[str], server_now: datetime | None) -> tuple[str, ...] | None:
-        """Returns the candidates to evict from the node (`NodeInfo.victims`). For a seat, only its room by the ledger
-        matters. An evicted pod with a seat frees only its overshoot, because its seat is absent from then on.
+        """Returns the candidates to evict from the node so that the pod fits, with the highest priority first.
+
+        Returns () if no eviction is necessary, and None if evictions would not help. If the deadline `due` of a
+        terminating pod is after `server_now`, the pod counts as ended. For a seat, only its room by the ledger matters.
+        An evicted pod with a seat frees only its overshoot, because its seat is absent from then on.
         """
         node, returning = self.nodes[name], set[str]()
         pool = self.pools.get(node.pool)

@@ -20,6 +20,7 @@ from gpumem.who import Filter, who
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import AdmissionTerms, Seat
 from tests.support import kubectl
+from tests.support.devices import feasible
 from tests.support.kubectl import SYSTEM, FakeApi, add_exporter, api, device_slice, node, page, pod
 
 PODS = "/api/v1/pods"
@@ -224,9 +225,9 @@ def test_the_sums_are_the_extenders_own(data: st.DataObject) -> None:
         (rooms.largest_room_mib, anybody, found),
     ):
         assert mib is not None
-        fits = snapshot.cache.feasible_nodes
-        assert not mib or fits(MemoryRequest(mib), 0, "", entitlement, by_ledger=True)
-        assert snapshot is found or not fits(MemoryRequest(mib + 1), 0, "", entitlement, by_ledger=True)
+        cache = snapshot.cache
+        assert not mib or feasible(cache, MemoryRequest(mib), 0, "", entitlement, by_ledger=True)
+        assert snapshot is found or not feasible(cache, MemoryRequest(mib + 1), 0, "", entitlement, by_ledger=True)
 
 
 @given(

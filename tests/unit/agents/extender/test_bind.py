@@ -13,7 +13,7 @@ from agents.extender.protocol import BindRequest
 from agents.extender.waiting import WaitingPod
 from agents.kube.client import Api, ApiError
 from tenancy.devices.allocate import MemoryRequest
-from tests.support.devices import bound
+from tests.support.devices import bound, feasible
 from tests.support.fake_cluster import NAMES, Fault, Served
 from tests.support.preempting import waiting_pods
 
@@ -54,7 +54,7 @@ class Bench:
 
     def held_after(self, seconds: float) -> int:
         self.served.time.seconds += seconds
-        self.cache.feasible_nodes(MemoryRequest(1), self.served.time.seconds)
+        feasible(self.cache, MemoryRequest(1), self.served.time.seconds)
         return self.held_mib
 
 

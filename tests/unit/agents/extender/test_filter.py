@@ -18,7 +18,7 @@ from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Seat
 from tenancy.units import MIB
-from tests.support.devices import bound, pod_object
+from tests.support.devices import bound, feasible, pod_object
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 from tests.support.preempting import devices, hold, pod, verbs_of, victims, waiting_pods
 
@@ -245,7 +245,7 @@ def test_while_a_seat_is_held_back_nobody_else_gets_its_room(seated: Seated) -> 
     assert seated.cache.fit("other", MemoryRequest(6000), ["a"], now).nodes == ("a",)
     seated.cache.remove_pod("runaway")
     assert seated.cache.fit("later", MemoryRequest(2001), ["a"], now).nodes == ()
-    assert "a" in seated.cache.feasible_nodes(MemoryRequest(6000), now, "new", Entitlement())
+    assert "a" in feasible(seated.cache, MemoryRequest(6000), now, "new")
     assert seated.filter().nodes == ("a",)
 
 

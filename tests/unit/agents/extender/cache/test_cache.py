@@ -10,7 +10,7 @@ from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.search import Answer
 from tenancy.devices.allocate import MemoryRequest, Scoring
-from tests.support.devices import bound, cache_of, inventory, take
+from tests.support.devices import bound, cache_of, inventory, take, victims
 
 
 def example() -> Cache:
@@ -66,7 +66,7 @@ def test_a_node_that_could_not_take_the_pod_if_it_were_empty_is_hopeless(
     assert (fits.nodes, fits.refused, [*fits.hopeless]) == ((), {}, ["N"])
     assert fits.hopeless["N"].startswith(reason)
     assert cache.assume("new", wanted, "N", 0.0) == fits
-    assert cache.victims(wanted, "N", {"pod"}, 0.0) is None
+    assert victims(cache, wanted, "N", {"pod"}) is None
 
 
 def test_the_node_that_suits_best_is_the_answer_and_the_first_by_name_of_equals() -> None:
@@ -171,28 +171,28 @@ def test_a_reading_counts_for_its_time_and_adds_no_room_to_the_ledgers() -> None
 
 def test_pods_leave_only_if_a_device_becomes_free() -> None:
     cache = example()
-    assert cache.victims(MemoryRequest(8138), "N2", {"n2-0", "n2-1"}, 0.0) in (("n2-0",), ("n2-1",))
-    assert cache.victims(MemoryRequest(8138), "N3", {"n3-1"}, 0.0) == ()
-    assert cache.victims(MemoryRequest(8138), "N2", {"n3-0"}, 0.0) is None
+    assert victims(cache, MemoryRequest(8138), "N2", {"n2-0", "n2-1"}) in (("n2-0",), ("n2-1",))
+    assert victims(cache, MemoryRequest(8138), "N3", {"n3-1"}) == ()
+    assert victims(cache, MemoryRequest(8138), "N2", {"n3-0"}) is None
 
 
 def test_terminating_pods_make_room_without_another_eviction() -> None:
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("going", "N", 4000, 0, state=PodState.TERMINATING))
     cache.update_pod(bound("staying", "N", 4000, 0))
-    assert cache.victims(MemoryRequest(4000), "N", {"going", "staying"}, 0.0) == ()
-    assert cache.victims(MemoryRequest(8000), "N", {"going", "staying"}, 0.0) == ("staying",)
+    assert victims(cache, MemoryRequest(4000), "N", {"going", "staying"}) == ()
+    assert victims(cache, MemoryRequest(8000), "N", {"going", "staying"}) == ("staying",)
 
 
 def test_pods_on_unknown_or_unhealthy_devices_do_not_leave() -> None:
     cache = cache_of(inventory("N", 8000))
     cache.update_pod(bound("lost", "N", 8000))
-    assert cache.victims(MemoryRequest(1), "N", {"lost"}, 0.0) is None
+    assert victims(cache, MemoryRequest(1), "N", {"lost"}) is None
     devices = (NodeDevice(0, "GPU-N-0", 8000, healthy=False), NodeDevice(1, "GPU-N-1", 8000))
     cache = cache_of(NodeDevices(node="N", pool="t4", devices=devices))
     cache.update_pod(bound("ailing", "N", 8000, 0))
     cache.update_pod(bound("well", "N", 8000, 1))
-    assert cache.victims(MemoryRequest(1), "N", {"ailing", "well"}, 0.0) == ("well",)
+    assert victims(cache, MemoryRequest(1), "N", {"ailing", "well"}) == ("well",)
 
 
 def test_the_usage_shows_the_pods_of_each_device_and_their_states() -> None:

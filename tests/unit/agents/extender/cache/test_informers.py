@@ -20,6 +20,7 @@ from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.units import MIB
+from tests.support.devices import feasible
 from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
 from tests.support.informing import wakeful
 from tests.support.waiting import PATIENCE_SECONDS, eventually
@@ -197,7 +198,7 @@ def asking(pod: dict[str, Any], gpumem: str) -> None:
 def fits(found: Followed, mib: int = 1) -> bool:
     answer = found.cache.fit("new", MemoryRequest(mib), ("k8s-node1",), 0.0)
     found.cache.remove_pod("new")
-    assert bool(answer.nodes) == bool(found.cache.feasible_nodes(MemoryRequest(mib), 0.0))
+    assert bool(answer.nodes) == bool(feasible(found.cache, MemoryRequest(mib), 0.0))
     return bool(answer.nodes)
 
 

@@ -11,7 +11,7 @@ from agents.runtime.errors import AgentError
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import LostDevice, Trouble
 from tenancy.devices.allocate import MemoryRequest
-from tests.support.devices import inventory
+from tests.support.devices import feasible, inventory
 from tests.support.exporters import card
 from tests.support.fake_cluster import T4, Served
 
@@ -77,8 +77,8 @@ def test_a_device_that_is_used_has_no_more_to_give_than_is_free(bench: Bench) ->
 def test_without_an_answer_of_the_nodes_exporter_the_last_one_counts_until_it_is_old(bench: Bench) -> None:
     bench.refresh(shown(5000, at=0.0))
     bench.refresh(blind())
-    assert bench.cache.feasible_nodes(MemoryRequest(6000), MEASURED_SECONDS - 1) == frozenset()
-    assert bench.cache.feasible_nodes(MemoryRequest(6000), MEASURED_SECONDS) == {"N"}
+    assert feasible(bench.cache, MemoryRequest(6000), MEASURED_SECONDS - 1) == frozenset()
+    assert feasible(bench.cache, MemoryRequest(6000), MEASURED_SECONDS) == {"N"}
 
 
 def test_a_device_that_is_lost_is_placed_on_by_the_ledger_and_the_others_as_measured(bench: Bench) -> None:

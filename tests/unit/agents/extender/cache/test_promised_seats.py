@@ -12,6 +12,7 @@ from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Pool, Seat
 from tests.support import search
+from tests.support.devices import feasible, victims
 from tests.support.seat_orders import Stack, Wanted, drawn, fits
 
 _TENANTS = 3
@@ -151,7 +152,7 @@ class History:
             self.told.append(f"seat {seat} gets a reservation")
             self.cluster.filter(seat, self.cluster.stack.seats[seat])
             self.cluster.now += RESERVE_SECONDS
-            self.cluster.cache.feasible_nodes(MemoryRequest(1), self.cluster.now)
+            feasible(self.cluster.cache, MemoryRequest(1), self.cluster.now)
 
     def restart(self) -> None:
         self.told.append("the extender restarts")
@@ -214,8 +215,8 @@ def test_the_eviction_of_a_pod_with_a_seat_frees_no_memory_for_a_pod_without_a_s
     cluster = Cluster(Stack(((6,),), (Wanted(4),)))
     assert cluster.arrive(0, Wanted(4))
     assert cluster.arrive("guest-1", Wanted(2))
-    assert cluster.cache.victims(MemoryRequest(2), "node-0", {"0", "guest-1"}, 0.0) == ("guest-1",)
-    assert cluster.cache.victims(MemoryRequest(3), "node-0", {"0", "guest-1"}, 0.0) is None
+    assert victims(cluster.cache, MemoryRequest(2), "node-0", {"0", "guest-1"}) == ("guest-1",)
+    assert victims(cluster.cache, MemoryRequest(3), "node-0", {"0", "guest-1"}) is None
 
 
 def test_a_pod_of_several_devices_takes_the_seats_of_a_device_each() -> None:

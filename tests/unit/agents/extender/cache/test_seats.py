@@ -12,7 +12,7 @@ from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Pool, Unbudgeted
 from tenancy.units import MIB
-from tests.support.devices import bound, cache_of, inventory
+from tests.support.devices import bound, cache_of, feasible, inventory, victims
 
 SEATED = Entitlement(priority=0, pools=frozenset({"t4"}))
 FLOOR = 1536
@@ -123,7 +123,7 @@ def test_what_a_preemption_freed_is_not_given_to_a_lower_pod() -> None:
     nominated(cache)
     assert not fits(cache, "lower", 4000)
     assert cache.assume("lower", MemoryRequest(4000), "N", 0.0).pod is None
-    assert cache.feasible_nodes(MemoryRequest(4000), 0.0) == frozenset()
+    assert feasible(cache, MemoryRequest(4000), 0.0) == frozenset()
     assert fits(cache, "small", 3000)
 
 
@@ -190,15 +190,16 @@ def test_a_pod_that_uses_little_frees_little_for_who_has_no_seat() -> None:
     cache.update_pod(bound("idle", "N", 5000, 0))
     cache.update_pod(PodWithoutGpu(uid="guest", node="N", cpu_milli=0))
     cache.measure("N", {0: 1000}, 0.0, (use("idle", 300), use("guest", 6700)))
-    assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0) is None
-    assert cache.victims(MemoryRequest(6000), "N", {"idle"}, 0.0, entitlement=SEATED) == ("idle",)
+    assert victims(cache, MemoryRequest(6000), "N", {"idle"}) is None
+    assert victims(cache, MemoryRequest(6000), "N", {"idle"}, SEATED) == ("idle",)
 
 
 def test_a_seat_that_fits_on_one_node_lacks_no_memory_of_another_node() -> None:
     cache = cache_of(inventory("N", 5000), inventory("B", 5000))
     cache.measure("N", {0: 100}, 0.0)
-    assert cache.shortages("seat", MemoryRequest(4000), ["N", "B"], 0.0, SEATED) == ()
-    assert [each.node for each in cache.shortages("seat", MemoryRequest(4000), ["N"], 0.0, SEATED)] == ["N"]
+    for nodes, lacking in ((["N", "B"], []), (["N"], ["N"])):
+        with cache.search("seat", MemoryRequest(4000), nodes, 0.0, SEATED) as found:
+            assert [each.node for each in found.short()] == lacking
 
 
 def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record() -> None:
@@ -210,8 +211,7 @@ def test_who_is_on_record_without_a_budget_is_waited_for_only_beyond_the_record(
     def holders(*recorded: int) -> list[int]:
         workloads = [Unbudgeted(name=str(mib), tenant="tenant", pool="t4", measured_mib=mib) for mib in recorded]
         cache.promise(replace(ledger, unbudgeted=tuple(workloads)))
-        ((shortage,)) = cache.shortages("seat", MemoryRequest(4000), ["N"], 0.0, SEATED)
-        return [each.mib for each in shortage.holders]
+        return [each.mib for each in short(cache, 4000)[0].holders]
 
     assert holders() == holders(1999) == [2000]
     assert holders(2000) == holders(2000, 100) == [], "nobody says which of the two it is"
