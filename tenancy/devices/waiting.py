@@ -102,7 +102,7 @@ def to_free_mib(
     left = {node: {**devices} for node, devices in nodes.items()}
     taken: set[tuple[str, Device]] = set()
     for request in asks:
-        ways = [(node, way) for node, devices in left.items() if len(way := _least(request, devices)) == request.count]
+        ways = [(node, way) for node, devices in left.items() if (way := least_short(request, devices))]
         if not ways:
             continue
         node, way = min(ways, key=lambda each: _sums(_lack(left[each[0]][device], request) for device in each[1]))
@@ -113,16 +113,15 @@ def to_free_mib(
     return {place: mib for place, mib in lacks.items() if mib}
 
 
-def _least(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
-    """Returns the devices that have enough memory by the ledger, and the smallest shortage of measured free memory.
+def least_short(request: MemoryRequest, devices: Mapping[Device, DeviceMemory]) -> Sequence[Device]:
+    """Returns the devices that a seat gets while other pods use its memory, or () if too few devices fit.
 
-    If two devices have equal shortages, the device with less memory free by the ledger comes first. If too few devices
-    fit, the result has fewer devices than requested.
+    They have enough memory by the ledger, and the smallest shortage of measured free memory. If two devices have equal
+    shortages, the device with less memory free by the ledger comes first.
     """
     fitting = [device for device, memory in devices.items() if memory.room_mib >= request.mib]
-    return sorted(fitting, key=lambda device: (*_lack(devices[device], request), devices[device].room_mib))[
-        : request.count
-    ]
+    fitting.sort(key=lambda device: (*_lack(devices[device], request), devices[device].room_mib))
+    return fitting[: request.count] if len(fitting) >= request.count else ()
 
 
 def _lack(memory: DeviceMemory, request: MemoryRequest) -> tuple[int, int]:

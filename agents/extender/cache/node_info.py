@@ -16,7 +16,7 @@ from agents.extender.cache.pod_info import Bound, Entitlement, Nomination, PodIn
 from agents.extender.cache.reading import MeasuredMemory, UndeclaredUse
 from agents.extender.preemption import PotentialVictim, lowest_victims
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
-from tenancy.devices.waiting import DeviceMemory
+from tenancy.devices.waiting import DeviceMemory, least_short
 from tenancy.names import REFUSED_AS_KEPT, REFUSED_AS_MEASURED
 
 
@@ -199,8 +199,8 @@ class NodeInfo:
         return choose(request, self.measured_room, self.cpu_milli)
 
     def choice_by_ledger(self, request: MemoryRequest) -> DeviceChoice | None:
-        """Returns devices for a seat while others use its memory. The devices with the smallest shortage come first,
-        and among them the devices with the least room. The cost is the sum of the shortages.
+        """Returns devices for a seat while others use its memory (`least_short`). The cost is the sum of the
+        shortages.
         """
         lacks = self._lacks(request)
         return DeviceChoice(tuple(sorted(lacks)), sum(lacks.values())) if lacks else None
@@ -230,12 +230,8 @@ class NodeInfo:
 
     def _lacks(self, request: MemoryRequest) -> dict[int, int]:
         """Returns the devices that a seat would get by the ledger, with the MiB that each of them lacks."""
-        fitting = sorted(
-            (each.lack_mib(request.mib), each.room_mib, index)
-            for index, each in self._memory().items()
-            if each.room_mib >= request.mib
-        )[: request.count]
-        return {index: mib for mib, _, index in fitting} if len(fitting) == request.count else {}
+        memory = self._memory()
+        return {index: memory[index].lack_mib(request.mib) for index in least_short(request, memory)}
 
     def victims(
         self,
