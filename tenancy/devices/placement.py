@@ -116,11 +116,7 @@ def fits(items: Sequence[Item], sizes: Sequence[int], work: StepsLeft) -> bool:
     """Returns True if every item fits on a device. Raises OutOfStepsError."""
     work.take(len(items) + len(sizes))
     ordered = sorted(items, key=lambda item: -item.mib)
-    free = Counter(sizes)
-    counts = {item.mib: count for count, item in enumerate(ordered, 1)}
-    if sum(item.mib for item in ordered) > sum(sizes) or any(n > _room(mib, free) for mib, n in counts.items()):
-        return False
-    return _choices(ordered, sizes, work) is not None
+    return _crowd(ordered, sizes) is None and _choices(ordered, sizes, work) is not None
 
 
 def _room(size: int, free: Counter[int]) -> int:
