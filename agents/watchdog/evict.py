@@ -30,9 +30,7 @@ class EvictionOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class EvictionResult:
-    """The result of a recycle for one or more pods. `about` has the recycled pods. After a deactivation, `about` also
-    has the Workload and its owner.
-    """
+    """What became of the objects in `about`: pods, and after a deactivation also the Workload and its owner."""
 
     outcome: EvictionOutcome
     detail: str = ""
@@ -46,7 +44,7 @@ def may_be_done(results: Iterable[EvictionResult]) -> bool:
 def recycle(api: Api, target: RecycleTarget, longest_grace_seconds: int) -> Sequence[EvictionResult]:
     """Deactivates the target's Workload, and evicts the pods that do not belong to the Workload.
 
-    Returns one result for each outcome, even after an error of the API server. After a deactivation, Kueue suspends the
+    After a deactivation, Kueue suspends the
     work or deletes its pods, and gives the quota to other work. After an eviction, the controller of queued work would
     create new pods with the same quota, or the work would fail. If the Workload is already inactive but its pods run,
     the watchdog evicts the pods.
@@ -57,7 +55,7 @@ def recycle(api: Api, target: RecycleTarget, longest_grace_seconds: int) -> Sequ
         return [_failed(error, target.pods)]
     done = set(stopped.about) if stopped else set()
     results = [_evict(api, pod, longest_grace_seconds) for pod in target.pods if pod.reference not in done]
-    return _merged([*([stopped] if stopped else []), *results])
+    return results if stopped is None else [stopped, *results]
 
 
 def _stop_work(api: Api, target: RecycleTarget) -> EvictionResult | None:
@@ -93,11 +91,3 @@ def _failed(error: ApiError, pods: Iterable[GpuPod]) -> EvictionResult:
     if error.outdated:
         return EvictionResult(EvictionOutcome.GONE, error.message, about)
     return EvictionResult(EvictionOutcome.UNANSWERED if error.undecided else EvictionOutcome.REFUSED, str(error), about)
-
-
-def _merged(results: Iterable[EvictionResult]) -> Sequence[EvictionResult]:
-    merged: dict[EvictionOutcome, EvictionResult] = {}
-    for each in results:
-        first = merged.get(each.outcome, EvictionResult(each.outcome, each.detail))
-        merged[each.outcome] = EvictionResult(each.outcome, first.detail, (*first.about, *each.about))
-    return list(merged.values())

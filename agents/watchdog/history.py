@@ -3,11 +3,9 @@
 The watchdog's journal also has the API server's recent refusals.
 """
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import accumulate, takewhile
 from typing import Any, TypeVar
 
 from agents.kube.client import ApiError
@@ -18,8 +16,8 @@ from agents.watchdog.types import Recycled, RefusedRecycle
 from tenancy.decode import decode
 
 _RECYCLED, _REFUSED = "recycled", "refused"
-# The largest sizes of the recycles and of the refusals in the journal. A ConfigMap has at most 1 MiB.
-_RECYCLED_BYTES, _REFUSED_BYTES = 700 * 2**10, 200 * 2**10
+# The largest numbers of recycles and of refusals in the journal. A ConfigMap has at most 1 MiB.
+_MOST_RECYCLED, _MOST_REFUSED = 500, 100
 _LONGEST_WHY = 200  # The maximum length of a refusal's text in the journal, in characters.
 _TRIES = 3  # The maximum number of attempts to write the journal while other runs write it too.
 
@@ -31,7 +29,7 @@ class RecycleJournal:
     """Reads and writes the watchdog's journal. A pass writes its recycles before it evicts the pods. If two runs
     overlap, only one of them can write the journal, and only this run evicts.
 
-    If the journal becomes too large, the oldest entries are left out.
+    Of too many entries, the journal keeps the newest.
     """
 
     journal: Journal
@@ -54,10 +52,8 @@ class RecycleJournal:
         """Adds the new recycles to the journal, before the evictions. Returns False if another run has written the
         journal since `read`.
 
-        Raises ApiError. Raises JournalError if the journal cannot hold all new recycles.
+        Raises ApiError.
         """
-        if len(_newest(new, _RECYCLED_BYTES)) < len(new):
-            raise JournalError(f"{len(new)} are more recycles at once than the journal holds")
         kept = (each for each in self.recycled if now - each.at < timedelta(seconds=self.kept_seconds))
         spared = (each for each in self.refused if now - each.at < timedelta(seconds=SPARED_SECONDS))
         return self._write((*kept, *new), tuple(spared))
@@ -89,19 +85,12 @@ class RecycleJournal:
             ) from None
 
     def _write(self, recycled: tuple[Recycled, ...], refused: tuple[RefusedRecycle, ...]) -> bool:
-        recycled, refused = _newest(recycled, _RECYCLED_BYTES), _newest(refused, _REFUSED_BYTES)
+        recycled, refused = recycled[-_MOST_RECYCLED:], refused[-_MOST_REFUSED:]
         content = {_RECYCLED: _data(recycled)} | ({_REFUSED: _data(refused)} if refused else {})
         written = self.journal.write(content, after=self.record)
         if written is not None:
             self.record, self.recycled, self.refused = written, recycled, refused
         return written is not None
-
-
-def _newest(entries: Collection[Entry], most_bytes: int) -> tuple[Entry, ...]:
-    sizes = (len(json.dumps(each)) for each in reversed(_data(entries)))
-    fitting = takewhile(lambda total: total <= most_bytes, accumulate(sizes))
-    number = sum(1 for _ in fitting)
-    return tuple(entries)[len(entries) - number :]
 
 
 def _data(entries: Iterable[Recycled | RefusedRecycle]) -> list[dict[str, Any]]:

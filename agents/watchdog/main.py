@@ -21,7 +21,7 @@ from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.settings import read
 from agents.telemetry import client, sampling
-from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
+from agents.telemetry.client import NodeTelemetry, Scraper
 from agents.telemetry.sampling import IncompletePassError
 from agents.watchdog import evict
 from agents.watchdog.decide import decide
@@ -30,7 +30,8 @@ from agents.watchdog.history import RecycleJournal
 from agents.watchdog.pods import read_pods
 from agents.watchdog.report import Reporter
 from agents.watchdog.seats import waiting_long_enough
-from agents.watchdog.types import HOUR, Decision, Limits, PassInput, PassState, Recycled, RecycleTarget, RefusedRecycle
+from agents.watchdog.snapshot import Snapshot
+from agents.watchdog.types import HOUR, Decision, Limits, PassState, Recycled, RecycleTarget, RefusedRecycle
 from tenancy import names
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger
@@ -102,25 +103,35 @@ class WatchdogRun:
         nodes = read_nodes(self.api)
         began = self.clock.monotonic()
         snapshot = self._read(ledger, nodes, before)
-        now = self._now()
-        decision = decide(snapshot, now)
-        self.state, self.unsettled = decision.state, decision.unsettled
-        reporter = Reporter(log=self.log, recorder=self.recorder, resource=ledger.names.gpumem, reported=self.reported)
+        if self._is_late(began):
+            raise IncompletePassError("no action: the API took so long to answer that the sample is stale")
+        decision = decide(snapshot)
+        self.unsettled = decision.unsettled
+        reporter = Reporter(
+            log=self.log,
+            recorder=self.recorder,
+            resource=ledger.names.gpumem,
+            now=snapshot.now,
+            reported=self.reported,
+        )
         reporter.report(decision)
-        self._recycle(reporter, decision, now, began)
-        reporter.warn(decision, {node.name: node for node in nodes}, now)
+        served = self._recycle(reporter, decision, snapshot.now, began)
+        # After a recycle, the next one on the device needs new samples.
+        samples = {place: 0 if place in served else count for place, count in decision.state.samples.items()}
+        self.state = replace(decision.state, samples=samples)
+        reporter.warn(decision, {node.name: node for node in nodes})
         if decision.problem:
             raise IncompletePassError(decision.problem)
 
-    def _now(self) -> datetime:
-        return self.api.time or self.clock.now()
+    def _is_late(self, began: float) -> bool:
+        return self.clock.monotonic() - began > FRESH_SECONDS
 
-    def _read(self, ledger: Ledger, nodes: Sequence[Node], before: PassState) -> PassInput:
-        """Reads the input of a pass of the watchdog. Reads only the pods of nodes with a device below its floor, and of
-        nodes on which a waiting seat could be placed.
+    def _read(self, ledger: Ledger, nodes: Sequence[Node], before: PassState) -> Snapshot:
+        """Reads the input of a pass. Reads only the pods of nodes with a device below its floor, and of nodes on which
+        a waiting seat could be placed.
         """
         readings = client.read(
-            list_exporters(self.api, self.settings.exporter_namespace),
+            client.list_exporters(self.api, self.settings.exporter_namespace),
             ledger,
             nodes,
             port=self.settings.exporter_port,
@@ -132,8 +143,9 @@ class WatchdogRun:
         pods = [pod for node in wanted for pod in read_pods(self.api, node, ledger, self.problems)]
         if not self.settings.dry_run:
             self.recycles.read()
-        return PassInput(
+        return Snapshot(
             at=self.clock.monotonic(),
+            now=self._now(),
             local_now=self.clock.now(),
             readings=readings,
             pods=pods,
@@ -145,28 +157,38 @@ class WatchdogRun:
             state=before,
         )
 
-    def _recycle(self, reporter: Reporter, decision: Decision, now: datetime, began: float) -> None:
+    def _now(self) -> datetime:
+        return self.api.time or self.clock.now()
+
+    def _recycle(
+        self, reporter: Reporter, decision: Decision, now: datetime, began: float
+    ) -> Collection[tuple[str, str]]:
         """Writes all recycles to the journal, and then evicts the pods. If two runs overlap, the run that fails to
         write the journal does not evict.
+
+        Returns the devices on which the recycles may be done.
         """
         chosen = [(verdict, target) for verdict in decision.verdicts for target in verdict.recycle]
         wanted = [] if self.settings.dry_run else [each for each in chosen if each[0].assumed_pool is None]
+        served = set()
         for verdict, target in chosen:
             if (verdict, target) not in wanted:
                 self.rehearsed = (*self.rehearsed, target.recycled(now))
-                reporter.rehearsed(verdict, target, now)
+                served.add(verdict.place)
+                reporter.rehearsed(verdict, target)
         if not wanted:
-            return
-        if self.recycles.reserve([target.recycled(now) for _, target in wanted], now):
-            results = self._act([target for _, target in wanted], now, began)
-            done = [(*each, found) for each, found in zip(wanted, results, strict=False)]
-            for verdict, target, found in done:
-                reporter.acted(verdict, target, found, now)
-            self._keep_samples(decision, {verdict.place for verdict, _, found in done if may_be_done(found)})
-            if len(done) < len(wanted):
-                raise IncompletePassError("some pods are not recycled: the API took so long that the sample is stale")
-        else:
+            return served
+        if not self.recycles.reserve([target.recycled(now) for _, target in wanted], now):
             self.log.warning("another watchdog run has recycled; the next pass decides again")
+            return served
+        results = self._act([target for _, target in wanted], now, began)
+        for (verdict, target), found in zip(wanted, results, strict=False):
+            reporter.acted(verdict, target, found)
+            if may_be_done(found):
+                served.add(verdict.place)
+        if len(results) < len(wanted):
+            raise IncompletePassError("some pods are not recycled: the API took so long that the sample is stale")
+        return served
 
     def _act(self, targets: Sequence[RecycleTarget], now: datetime, began: float) -> Sequence[Results]:
         """Recycles the targets. Returns the results of all targets, or of fewer targets if the sample has become stale.
@@ -176,7 +198,7 @@ class WatchdogRun:
         results: list[Results] = []
         try:
             for target in targets:
-                if self.clock.monotonic() - began > FRESH_SECONDS:
+                if self._is_late(began):
                     break
                 results.append(self._recycled(target))
         finally:
@@ -197,13 +219,6 @@ class WatchdogRun:
             return found
         about = tuple(pod.reference for pod in target.pods)
         return [EvictionResult(EvictionOutcome.REFUSED, found.why, about)]
-
-    def _keep_samples(self, decision: Decision, served: Collection[tuple[str, str]]) -> None:
-        """Keeps the number of samples for devices without a recycle, so that the next pass may recycle pods there at
-        once.
-        """
-        kept = {found.place: found.samples for found in decision.verdicts if found.place not in served}
-        self.state = replace(self.state, samples={**self.state.samples, **kept})
 
 
 def _pressed(reading: NodeTelemetry) -> bool:

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
 
 from agents.kube.client import Api
 from agents.kube.events import Reference
@@ -79,13 +78,10 @@ class GpuPod:
 def read_pods(api: Api, node: str, ledger: Ledger, problems: ItemProblems) -> Iterator[GpuPod]:
     """Yields the pods that are bound to the node. Raises ApiError.
 
-    A pod with an unreadable field counts as a pod without a budget, so the watchdog never recycles it.
+    A pod with an unreadable request counts as a pod without a budget, so the watchdog never recycles it.
     """
     for item in api.items(PODS, fieldSelector=f"spec.nodeName={node}"):
-        pod = Pod(item)
-        judge, otherwise = partial(_gpu_pod, pod, ledger, problems), partial(_unreadable, pod, node)
-        if found := problems.judge("pod", str(pod), judge, otherwise):
-            yield found
+        yield _gpu_pod(Pod(item), ledger, problems)
 
 
 def _gpu_pod(pod: Pod, ledger: Ledger, problems: ItemProblems) -> GpuPod:
@@ -107,19 +103,6 @@ def _gpu_pod(pod: Pod, ledger: Ledger, problems: ItemProblems) -> GpuPod:
         queued_as=queued_as,
         uuids=pod.uuids(ledger.names),
         static=pod.static,
-    )
-
-
-def _unreadable(pod: Pod, node: str, why: str) -> GpuPod:
-    workload = f"{pod.namespace}/Pod/{pod.name}"
-    return GpuPod(
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        node=node,
-        declared_mib=0,
-        started=datetime(1970, 1, 1, tzinfo=UTC),
-        workload=workload,
     )
 
 

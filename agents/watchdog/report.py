@@ -13,22 +13,20 @@ from agents.watchdog.types import Decision, DeviceVerdict, RecycleTarget
 from tenancy import names
 
 _ACTION = "Recycle"
-_MOST_EVENTS = 20  # the largest number of objects with an Event about one recycle
-
-
 # For these kinds of trouble, the Event contains the problem itself.
 _EXPLAINED = (Trouble.UNOWNED, Trouble.UNJUDGED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reporter:
-    """Writes the reports of one run of the watchdog. `reported` has the UID and the reason of each Event that this run
+    """Writes the reports of one pass of the watchdog. `reported` has the UID and the reason of each Event that its run
     must not repeat.
     """
 
     log: Log
     recorder: Recorder
     resource: str
+    now: datetime
     reported: set[tuple[str, str]] = field(default_factory=set)
 
     def report(self, decision: Decision) -> None:
@@ -39,10 +37,7 @@ class Reporter:
         for verdict in decision.verdicts:
             if verdict.pressed:
                 short = "under the floor" if verdict.free_mib < verdict.floor_mib else "short of memory for a seat"
-                self.log.warning(short, seats=verdict.seats, **_fields(verdict))
-            if verdict.ended:
-                note = "uses it, but no longer runs there: its memory counts as being freed"
-                self.log.info(note, pods=verdict.ended, node=verdict.node, gpu=verdict.device.gpu)
+                self.log.warning(short, seats=verdict.demand.seats, ended=verdict.ended, **_fields(verdict))
             for spared in verdict.spared:
                 self.log.warning("over its budget and left alone", why=spared.why, **_about(spared.target))
         self.log.info(
@@ -52,7 +47,7 @@ class Reporter:
             not_judged=len(decision.blind),
         )
 
-    def warn(self, decision: Decision, nodes: Mapping[str, Node], now: datetime) -> None:
+    def warn(self, decision: Decision, nodes: Mapping[str, Node]) -> None:
         """Writes the Events about problems that cause no recycle.
 
         A missing exporter causes no Event, because an alert reports it.
@@ -62,63 +57,59 @@ class Reporter:
                 what = "it" if blind.gpu is None else f"GPU {blind.gpu}"
                 why = blind.problem if blind.trouble in _EXPLAINED else f"its telemetry is {blind.trouble}"
                 note = f"no pod is recycled on {what}: {why}"
-                self._once(nodes[blind.node].reference, names.EVENT_BLIND, note, now, of=what)
+                self._once(nodes[blind.node].reference, names.EVENT_BLIND, note, of=what)
         for uncapped in decision.uncapped:
             note = (
                 f"NVIDIA's driver on {uncapped.node} is not shown to hold container {uncapped.container} to its "
                 f"{self.resource}: {uncapped.why}"
             )
-            self._once(uncapped.pod, names.EVENT_UNCAPPED, note, now, of=uncapped.container)
+            self._once(uncapped.pod, names.EVENT_UNCAPPED, note, of=uncapped.container)
         for verdict in decision.verdicts:
             gpu = f"GPU {verdict.device.gpu} of {verdict.node}"
             for pod in verdict.undeclared:
                 note = f"uses {gpu} and declares no {self.resource}"
-                self._once(pod, names.EVENT_UNDECLARED, note, now)
+                self._once(pod, names.EVENT_UNDECLARED, note)
             for spared in verdict.spared:
                 if spared.lasting:
                     note = f"uses more of {gpu} than it declared while others lack it, and is left alone: {spared.why}"
-                    self._once(spared.target.first.reference, names.EVENT_SPARED, note, now)
+                    self._once(spared.target.first.reference, names.EVENT_SPARED, note)
             if verdict.too_little:
-                self._once(
-                    nodes[verdict.node].reference, names.EVENT_TOO_LITTLE, _too_little(verdict, gpu), now, of=gpu
-                )
+                note = _too_little(verdict, gpu)
+                self._once(nodes[verdict.node].reference, names.EVENT_TOO_LITTLE, note, of=gpu)
             if verdict.limited:
                 note = f"{gpu} is short of memory, and the limit of {verdict.limited} protects its offenders"
-                self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note, now)
+                self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note)
 
-    def rehearsed(self, verdict: DeviceVerdict, target: RecycleTarget, now: datetime) -> None:
-        self.log.warning("would recycle", restores=verdict.restores, **_about(target), **_fields(verdict))
+    def rehearsed(self, verdict: DeviceVerdict, target: RecycleTarget) -> None:
+        self.log.warning("would recycle", **_about(target), **_fields(verdict))
         pool = verdict.assumed_pool
         condition = f"the numbers of pool {pool} were not assumed" if pool else "the watchdog was armed"
         note = f"would be recycled if {condition}, because {_reason(verdict, target)}"
-        self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, now, occasion=now.isoformat())
+        self._record(target.first.reference, names.EVENT_WOULD_RECYCLE, note, occasion=self.now.isoformat())
 
-    def acted(
-        self, verdict: DeviceVerdict, target: RecycleTarget, results: Iterable[EvictionResult], now: datetime
-    ) -> None:
+    def acted(self, verdict: DeviceVerdict, target: RecycleTarget, results: Iterable[EvictionResult]) -> None:
         """Writes the same Event on each object of a result, so that `kubectl describe` shows it on each object."""
         why = _reason(verdict, target)
         for act in results:
-            fields = {"detail": act.detail, "restores": verdict.restores, **_about(target), **_fields(verdict)}
-            self.log.warning(act.outcome, **fields)
-            for regarding in act.about[:_MOST_EVENTS]:
+            self.log.warning(act.outcome, detail=act.detail, **_about(target), **_fields(verdict))
+            for regarding in act.about:
                 if act.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED):
                     note = f"is not recycled: {act.detail} Reason for the recycle: {why}"
-                    self._once(regarding, names.EVENT_BLOCKED, note, now)
+                    self._once(regarding, names.EVENT_BLOCKED, note)
                 elif act.outcome.done:
                     note = f"{_done(act, target)} because {why}"
-                    self._record(regarding, names.EVENT_RECYCLED, note, now, occasion=now.isoformat())
+                    self._record(regarding, names.EVENT_RECYCLED, note, occasion=self.now.isoformat())
 
-    def _once(self, regarding: Reference, reason: str, note: str, now: datetime, of: str = "") -> None:
+    def _once(self, regarding: Reference, reason: str, note: str, of: str = "") -> None:
         if (regarding.uid, reason + of) in self.reported:
             return
         self.reported.add((regarding.uid, reason + of))
         self.log.warning(note, reason=reason, namespace=regarding.namespace, name=regarding.name)
-        self._record(regarding, reason, note, now)
+        self._record(regarding, reason, note)
 
-    def _record(self, regarding: Reference, reason: str, note: str, now: datetime, occasion: str = "") -> None:
+    def _record(self, regarding: Reference, reason: str, note: str, occasion: str = "") -> None:
         event = Event(regarding=regarding, reason=reason, note=note, action=_ACTION, warning=True, occasion=occasion)
-        self.recorder.try_record(event, now, self.log)
+        self.recorder.try_record(event, self.now, self.log)
 
 
 def _done(act: EvictionResult, target: RecycleTarget) -> str:
@@ -129,7 +120,8 @@ def _done(act: EvictionResult, target: RecycleTarget) -> str:
 
 def _reason(verdict: DeviceVerdict, target: RecycleTarget) -> str:
     declared_mib = sum(pod.declared_each_mib for pod in target.pods)
-    seats = f", {verdict.seats_mib} more are needed for {', '.join(verdict.seats)}" if verdict.seats else ""
+    demand = verdict.demand
+    seats = f", {demand.mib} more are needed for {', '.join(demand.seats)}" if demand.seats else ""
     return (
         f"GPU {verdict.device.gpu} of {verdict.node} has {verdict.free_mib} MiB free, its floor is "
         f"{verdict.floor_mib}{seats}, and {target} uses {target.used_mib} MiB of it, having declared {declared_mib}"

@@ -3,15 +3,15 @@
 A waiting seat has a pending pod. The pod belongs to a resident, or Kueue has admitted it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 
 from agents.runtime.items import Unjudged, judged
 from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import PassInput
+from agents.watchdog.snapshot import Snapshot
+from agents.watchdog.types import SeatDemand
 from tenancy.devices.waiting import DeviceMemory, WaitingSeat, to_free_mib
 from tenancy.units import MIB
 
@@ -20,38 +20,20 @@ from tenancy.units import MIB
 WAITING_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class SeatDemand:
-    """The MiB that must become free on a device so that the waiting seats fit and the device is above its floor.
-
-    `fewer_mib` has the MiB for fewer waiting seats. The first value of `fewer_mib` is for all seats except the last
-    one. Each further value of `fewer_mib` is for one seat less.
-    """
-
-    mib: int
-    seats: tuple[str, ...]
-    fewer_mib: tuple[int, ...] = ()
-
-
 def waiting_long_enough(seats: Iterable[WaitingSeat], now: datetime) -> tuple[WaitingSeat, ...]:
     """Returns the seats that have waited for WAITING_SECONDS, in the order in which the scheduler places them."""
     found = (seat for seat in seats if (now - seat.created).total_seconds() >= WAITING_SECONDS)
     return tuple(sorted(found, key=lambda seat: (-seat.priority, seat.created, seat.uid)))
 
 
-def demands_by_device(
-    snapshot: PassInput, now: datetime, frees_soon: Callable[[str], bool]
-) -> Mapping[tuple[str, str], SeatDemand]:
-    """Returns the memory that the waiting seats need, by node and device UUID.
-
-    `frees_soon` takes the UID of a pod, and returns True if the pod will soon free its memory.
-    """
+def demands_by_device(snapshot: Snapshot) -> Mapping[tuple[str, str], SeatDemand]:
+    """Returns the memory that the waiting seats need, by node and device UUID."""
     demands: dict[tuple[str, str], SeatDemand] = {}
-    seats = waiting_long_enough(snapshot.seats, now)
+    seats = waiting_long_enough(snapshot.seats, snapshot.now)
     for pools in dict.fromkeys(seat.pools for seat in seats):
         waiting = [seat for seat in seats if seat.pools == pools]
         memory = {
-            reading.node: judged(partial(_memory, reading, snapshot.pods, frees_soon))
+            reading.node: judged(partial(_memory, snapshot, reading))
             for reading in snapshot.readings
             if reading.pool.name in pools
         }
@@ -66,19 +48,18 @@ def demands_by_device(
     return demands
 
 
-def _memory(
-    reading: NodeTelemetry, pods: Sequence[GpuPod], frees_soon: Callable[[str], bool]
-) -> Mapping[str, DeviceMemory]:
+def _memory(snapshot: Snapshot, reading: NodeTelemetry) -> Mapping[str, DeviceMemory]:
     """Returns the memory of each device of the node, by UUID. The request of a pod without a known device is subtracted
     on each device.
     """
+    pods = [pod for pod in snapshot.pods if pod.node == reading.node]
+    going = [use for use in reading.uses if snapshot.frees_soon(use.uid)]
     return {
         device.uuid: DeviceMemory(
-            room_mib=reading.offered_mib(device)
-            - sum(_held_mib(pod, device.uuid) for pod in pods if pod.node == reading.node),
+            room_mib=reading.offered_mib(device) - sum(_held_mib(pod, device.uuid) for pod in pods),
             measured_mib=device.free_bytes // MIB,
             floor_mib=reading.pool.floor_mib,
-            going_mib=sum(u.used_bytes // MIB for u in reading.uses if u.uuid == device.uuid and frees_soon(u.uid)),
+            going_mib=sum(use.used_bytes // MIB for use in going if use.uuid == device.uuid),
         )
         for device in reading.devices
     }

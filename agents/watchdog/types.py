@@ -1,4 +1,4 @@
-"""The types of a pass of the watchdog: its input, its decision and its state. Units: whole MiB, seconds."""
+"""The types of a pass of the watchdog: its limits, its decision and its journal. Units: whole MiB, seconds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,10 @@ from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device
 from agents.telemetry.reading import Trouble
 from agents.watchdog.pods import GpuPod
-from tenancy.devices.waiting import WaitingSeat
 from tenancy.units import MIB
 
 SAMPLES = 2  # recycles need this number of samples in a row, each with a new reading
 HOUR = timedelta(hours=1)
-_MOST_PODS = 20  # the largest number of pods of a queued Job in the journal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +36,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Recycled:
-    """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node.
-
-    `pods` has at most 20 pods of a queued Job. The workload identifies all other pods of the queued Job.
-    """
+    """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node."""
 
     at: datetime
     workload: str
@@ -65,49 +60,29 @@ class RefusedRecycle:
 
 @dataclass(frozen=True, kw_only=True)
 class PassState:
-    """The state that one pass leaves for the next pass. Each key is a node, the UID of a pod, or the pair of a device's
-    node and UUID.
+    """The state that one pass leaves for the next pass.
 
-    `samples` has, for each device, the number of samples in a row below its floor. `ended_since` has, for each ended
-    pod that still uses a device, the time when the watchdog first saw this use. `still_since` has, for each node, the
-    time when its reading last changed.
+    `samples` has, for each device by node and UUID, the number of samples in a row below its floor. `ended_since` has,
+    by UID, the monotonic time when the watchdog first saw that an ended pod still uses a device.
     """
 
     moment: Moment | None = None
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
-    still_since: Mapping[str, float] = field(default_factory=dict)
     samples: Mapping[tuple[str, str], int] = field(default_factory=dict)
     ended_since: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassInput:
-    """The input of one pass of the watchdog.
-
-    `at` is the time of the pass in monotonic seconds, and `local_now` is this node's time of day. `pods` has the pods
-    of nodes with a device below its floor, and of nodes on which a waiting seat could be placed. `on_record` has the
-    namespaces of unbudgeted workloads.
-    """
-
-    at: float
-    local_now: datetime
-    readings: Sequence[NodeTelemetry]
-    pods: Sequence[GpuPod]
-    recycled: Sequence[Recycled]
-    limits: Limits
-    refused: Sequence[RefusedRecycle] = ()
-    seats: Sequence[WaitingSeat] = ()
-    on_record: frozenset[str] = frozenset()
-    state: PassState = PassState()
-
-
-@dataclass(frozen=True, kw_only=True)
 class RecycleTarget:
-    """Pods on one node that must be recycled together, and the MiB of the device that they use."""
+    """Pods on one node that must be recycled together, and the MiB of the device that they use.
+
+    `age_seconds` is the age of the oldest pod.
+    """
 
     pods: tuple[GpuPod, ...]
     used_mib: int
     overshoot_mib: int
+    age_seconds: float = 0
 
     @property
     def first(self) -> GpuPod:
@@ -129,9 +104,26 @@ class RecycleTarget:
         """Returns the name of the target, which is unique among the targets of a device."""
         return self.first.recycled_as
 
+    @property
+    def priority(self) -> int:
+        return max(pod.priority for pod in self.pods)
+
     def recycled(self, at: datetime) -> Recycled:
-        pods = tuple(pod.uid for pod in self.pods[:_MOST_PODS])
+        pods = tuple(pod.uid for pod in self.pods)
         return Recycled(at=at, workload=self.workload, pods=pods, node=self.first.node)
+
+
+@dataclass(frozen=True)
+class SeatDemand:
+    """The MiB that must become free on a device so that the waiting `seats` fit and the device is above its floor.
+
+    `fewer_mib` has the MiB for fewer waiting seats. The first value of `fewer_mib` is for all seats except the last
+    one. Each further value of `fewer_mib` is for one seat less.
+    """
+
+    mib: int
+    seats: tuple[str, ...] = ()
+    fewer_mib: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,27 +139,22 @@ class Spared:
 class DeviceVerdict:
     """The watchdog's decision on one device.
 
-    `seats_mib` is the memory that must become free for the waiting `seats` and the floor. `fewer_seats_mib` has the
-    missing memory for fewer waiting seats. `going_mib` is the memory that terminating pods will release. `ended` has
-    the UIDs of pods that have ended but still use the device. `restores` is True if the recycles in `recycle` free
-    enough memory. `too_little` has the offenders that are not recycled, because all their recycles together would free
-    too little memory. `limited` is the recycle limit that prevents the recycle of offenders on this device.
-    `undeclared` has the pods that use the device without a budget. `assumed_pool` is the device's pool if the memory
-    figures of the pool are assumed. The watchdog recycles no pod in a pool with assumed memory figures.
+    `demand` is the memory of waiting seats. `going_mib` is the memory that terminating pods will release. `ended` has
+    the UIDs of pods that have ended but still use the device. `too_little` has the offenders that are not recycled,
+    because all their recycles together would free too little memory. `limited` is the recycle limit that prevents the
+    recycle of offenders. `undeclared` has the pods that use the device without a budget. `assumed_pool` is the device's
+    pool if the memory figures of the pool are assumed, so that the watchdog recycles no pod there.
     """
 
     node: str
     device: Device
     floor_mib: int
     assumed_pool: str | None = None
-    seats_mib: int = 0
-    seats: tuple[str, ...] = ()
-    fewer_seats_mib: tuple[int, ...] = ()
+    demand: SeatDemand = SeatDemand(0)
     samples: int = 0
     going_mib: int = 0
     ended: tuple[str, ...] = ()
     recycle: tuple[RecycleTarget, ...] = ()
-    restores: bool = True
     too_little: tuple[RecycleTarget, ...] = ()
     limited: str | None = None
     spared: tuple[Spared, ...] = ()
@@ -188,7 +175,7 @@ class DeviceVerdict:
     @property
     def short_mib(self) -> int:
         """Returns the MiB that must become free on the device for its floor and for waiting seats."""
-        return max(self.floor_mib - self.free_mib, self.seats_mib, 0)
+        return max(self.floor_mib - self.free_mib, self.demand.mib, 0)
 
     @property
     def missing_mib(self) -> int:
@@ -202,7 +189,7 @@ class DeviceVerdict:
         `least_free_mib`.
         """
         level_mib = min(least_free_mib, self.floor_mib)
-        short = (self.short_mib, *self.fewer_seats_mib, self.floor_mib - self.free_mib, level_mib - self.free_mib)
+        short = (self.short_mib, *self.demand.fewer_mib, self.floor_mib - self.free_mib, level_mib - self.free_mib)
         return sorted({mib - self.going_mib for mib in short if mib > self.going_mib}, reverse=True)
 
 
@@ -230,9 +217,7 @@ class UncappedPod:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The decision of one pass of the watchdog. `problem` is the reason if the whole pass failed: a wrong clock or a
-    slow API.
-    """
+    """The decision of one pass. If a clock is wrong, the watchdog decides nothing, and `problem` is the reason."""
 
     state: PassState
     verdicts: tuple[DeviceVerdict, ...] = ()

@@ -5,33 +5,36 @@ The successor of a recycled pod can allocate its whole budget. A recycle therefo
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 
-@dataclass(frozen=True, kw_only=True)
-class Offender:
+class Offender(Protocol):
     """A pod, or a queued Job with all its pods, that the watchdog may recycle.
 
-    `age_seconds` of a Job is the age of its oldest pod. `name` is unique.
+    `overshoot_mib` is at least 1. `age_seconds` of a Job is the age of its oldest pod. `name` is unique.
     """
 
-    name: str
-    overshoot_mib: int
-    priority: int = 0
-    age_seconds: float = 0
+    @property
+    def name(self) -> str: ...
+    @property
+    def overshoot_mib(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def age_seconds(self) -> float: ...
 
-    def __post_init__(self) -> None:
-        if self.overshoot_mib < 1:
-            raise ValueError(f"{self.name}: overshoot_mib must be at least 1 (got {self.overshoot_mib})")
+
+Chosen = TypeVar("Chosen", bound=Offender)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecycleChoice:
+class RecycleChoice(Generic[Chosen]):
     """The chosen offenders.
 
     `restores` is True if the missing memory is free again when the chosen pods are back within their budgets.
     """
 
-    chosen: tuple[Offender, ...]
+    chosen: tuple[Chosen, ...]
     restores: bool
 
 
@@ -64,7 +67,7 @@ def _beyond_share(used: Mapping[str, int], device: str, declared: int, placed_on
     return max(used.get(device, 0) - share, 0)
 
 
-def choose_offenders(offenders: Iterable[Offender], *, shortfall_mib: int) -> RecycleChoice:
+def choose_offenders(offenders: Iterable[Chosen], *, shortfall_mib: int) -> RecycleChoice[Chosen]:
     """Chooses as few offenders as possible. The total overshoot of the chosen offenders is at least the missing memory.
 
     The result is exact. Of several smallest sets, the set with the lowest priorities is chosen. The comparison of two

@@ -10,7 +10,8 @@ from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.reading import PodUse
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassInput, PassState, Recycled, RefusedRecycle
+from agents.watchdog.snapshot import Snapshot
+from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassState, Recycled, RefusedRecycle
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.units import MIB
 from tests.support.exporters import card
@@ -96,8 +97,9 @@ class Watch:
 
     def judge(self, found: NodeTelemetry, pods: tuple[GpuPod, ...], *, server_ahead_seconds: float = 0) -> Decision:
         now = after(self.seconds + self.skew_seconds)
-        snapshot = PassInput(
+        snapshot = Snapshot(
             at=self.seconds,
+            now=now + timedelta(seconds=server_ahead_seconds),
             local_now=now,
             readings=(found,),
             pods=pods,
@@ -108,7 +110,7 @@ class Watch:
             on_record=self.on_record,
             state=self.state,
         )
-        decision = decide(snapshot, now + timedelta(seconds=server_ahead_seconds))
+        decision = decide(snapshot)
         self.state = decision.state
         return decision
 

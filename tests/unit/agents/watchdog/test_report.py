@@ -13,10 +13,10 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 def test_each_container_that_is_not_held_is_named_once_on_its_pod_with_the_reason(served: Served) -> None:
     recorder = Recorder(api=served.api(), controller="gpu-vram-watchdog", instance="w")
-    reporter = Reporter(log=served.log(), recorder=recorder, resource=NAMES.gpumem)
+    reporter = Reporter(log=served.log(), recorder=recorder, resource=NAMES.gpumem, now=NOW)
     uncapped = tuple(UncappedPod(pod=POD, node="n", container=name, why="no-limit") for name in ("a", "b"))
     for _ in range(2):
-        reporter.warn(Decision(state=PassState(), uncapped=uncapped), {}, NOW)
+        reporter.warn(Decision(state=PassState(), uncapped=uncapped), {})
     events = served.cluster.events.values()
     assert [(found["reason"], found["regarding"]["name"], found["note"]) for found in events] == [
         (

@@ -78,7 +78,7 @@ def test_recycles_free_enough_for_the_seat_that_is_first_or_nobody_goes(
 def test_terminating_pods_count_for_a_seat_that_waits() -> None:
     ending = replace(EMULATOR, gone_by=after(130))
     found = verdict(second(Watch(seats=(waiting(),)), (ARENA, 5_000), (LLAMA, 4_300), (ending, 900)))
-    assert (found.recycle, found.seats_mib, found.seats, found.missing_mib) == ((), 376, ("tts/tts-0",), 0)
+    assert (found.recycle, found.demand.mib, found.demand.seats, found.missing_mib) == ((), 376, ("tts/tts-0",), 0)
 
 
 def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_same_device() -> None:
@@ -86,7 +86,7 @@ def test_a_seat_for_which_too_little_is_coming_free_has_the_rest_freed_on_the_sa
     arena, llama = replace(ARENA, uuids=("GPU-0",)), replace(LLAMA, uuids=("GPU-1",))
     decision = two_cards(Watch(seats=(waiting(),)), (going, 900, 0), (arena, 9_960, 0), (llama, 10_460, 1))
     assert recycled(decision) == ["arena"]
-    assert [(each.seats_mib, each.missing_mib) for each in decision.verdicts] == [(1036, 136), (0, 0)]
+    assert [(each.demand.mib, each.missing_mib) for each in decision.verdicts] == [(1036, 136), (0, 0)]
 
 
 def test_a_pod_takes_room_by_the_ledger_on_the_device_that_it_was_placed_on() -> None:

@@ -1,20 +1,30 @@
 """Tests that the watchdog chooses the smallest set of offenders that restores the floor."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tenancy.devices.recycle import Offender, RecycleChoice, choose_offenders, overshoot_mib, total_overshoot
+from tenancy.devices.recycle import RecycleChoice, choose_offenders, overshoot_mib, total_overshoot
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offender:
+    name: str
+    overshoot_mib: int
+    priority: int = 0
+    age_seconds: float = 0
+
 
 ARENA = Offender(name="immich-ml", overshoot_mib=7956, priority=1_200_000, age_seconds=86_400)
 TTS = Offender(name="tts", overshoot_mib=600, priority=600_000, age_seconds=600)
 LLAMA = Offender(name="llama-swap", overshoot_mib=100, priority=1_200_000, age_seconds=3_600)
 
 
-def names(choice: RecycleChoice) -> list[str]:
+def names(choice: RecycleChoice[Offender]) -> list[str]:
     return [offender.name for offender in choice.chosen]
 
 
@@ -69,7 +79,7 @@ def test_a_pod_on_two_devices_has_half_of_its_budget_on_each(
     assert total_overshoot(used=used, declared=6000, placed_on=placed_on) == total_mib
 
 
-def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice:
+def expected(offenders: Sequence[Offender], shortfall_mib: int) -> RecycleChoice[Offender]:
     for size in range(1, len(offenders) + 1):
         enough = [
             chosen
