@@ -90,6 +90,7 @@ class _Recycled:
     workload: str
     pods: tuple[str, ...] = ()
     node: str = ""
+    overruled: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,7 @@ def _journals(source: Source, system: str, ledger: Ledger, gaps: list[str]) -> l
 def _of_watchdog(content: Mapping[str, Any], journal: str, _: Ledger) -> Iterator[_Act]:
     for done in decode(tuple[_Recycled, ...], content.get("recycled", ()), "recycled", ignored=[]):
         text = f"recycled on {done.node}" if done.node else "recycled"
+        text += ", although a PodDisruptionBudget refused its eviction" if done.overruled else ""
         made = _of_workload(done, names.EVENT_RECYCLED, text, journal)
         yield replace(made, uids=frozenset(done.pods), node=done.node)
     for refused in decode(tuple[_Refused, ...], content.get("refused", ()), "refused", ignored=[]):

@@ -88,14 +88,15 @@ def _covered(queue: Object) -> set[str]:
 
 
 def _unevictable(graph: Graph, budget: Object) -> Iterator[str]:
-    """Yields a warning for a budget by which the watchdog may evict no pod of a tenant."""
+    """Yields a warning for a budget that lets nobody evict a pod of a tenant, and that the watchdog overrules."""
     if graph.ledger is None or budget.namespace not in graph.ledger.tenants_by_name:
         return
     spec = map_at(budget.manifest, "spec")
     unavailable, available = value_or(spec, "maxUnavailable", None), value_or(spec, "minAvailable", None)
     if str(unavailable) in ("0", "0%", "0.0") or str(available) == "100%" or _keeps_all(graph, budget, available):
         yield (
-            f"{budget} lets nobody evict its pods, so the watchdog can't recycle one that is over its budget; write "
+            f"{budget} lets nobody evict its pods. It does not protect a pod that is over its budget of GPU memory: "
+            "while its device lacks memory, an armed watchdog deletes the pod after the refused eviction; write "
             "maxUnavailable: 1"
         )
 

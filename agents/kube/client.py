@@ -146,6 +146,16 @@ class Api:
         }
         self.create(api_path("v1", "namespaces", namespace, "pods", pod, "eviction"), body)
 
+    def delete_pod(self, *, namespace: str, pod: str, uid: str, grace_seconds: int) -> None:
+        """Deletes the pod with this UID. A PodDisruptionBudget cannot refuse a deletion."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "gracePeriodSeconds": grace_seconds,
+        }
+        self._request("DELETE", api_path("v1", "namespaces", namespace, "pods", pod), body, "application/json")
+
     def open(self, path: ApiPath) -> Stream:
         """Sends a GET request once, and returns the response as a stream. The caller must close the stream."""
         request = self._prepare("GET", path)

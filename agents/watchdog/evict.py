@@ -1,4 +1,8 @@
-"""Recycles pods with the Eviction API, which respects PodDisruptionBudgets, and queued work with Kueue."""
+"""Recycles pods with the Eviction API, and queued work with Kueue.
+
+A tenant may create a PodDisruptionBudget that allows no eviction. Therefore the watchdog deletes a pod whose eviction a
+PodDisruptionBudget has refused.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,8 +18,8 @@ from agents.watchdog.workload import find_workload
 class EvictionOutcome(StrEnum):
     EVICTED = "evicted"
     DEACTIVATED = "deactivated"
-    BLOCKED = "blocked"  # A PodDisruptionBudget has refused the eviction.
-    REFUSED = "refused"  # The API server has refused the eviction for a reason other than a PodDisruptionBudget.
+    DELETED = "deleted"  # A PodDisruptionBudget has refused the eviction, and the pod was deleted all the same.
+    REFUSED = "refused"
     UNANSWERED = "unanswered"  # The API server did not respond, so the pods may have been recycled.
     GONE = "gone"
 
@@ -25,7 +29,7 @@ class EvictionOutcome(StrEnum):
 
     @property
     def done(self) -> bool:
-        return self in (EvictionOutcome.EVICTED, EvictionOutcome.DEACTIVATED)
+        return self in (EvictionOutcome.EVICTED, EvictionOutcome.DELETED, EvictionOutcome.DEACTIVATED)
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,18 @@ def _stop_work(api: Api, target: RecycleTarget) -> EvictionResult | None:
 
 def _evict(api: Api, pod: GpuPod, longest_grace_seconds: int) -> EvictionResult:
     grace_seconds = min(pod.grace_seconds, longest_grace_seconds)
+    outcome, detail = EvictionOutcome.EVICTED, ""
     try:
-        api.evict(namespace=pod.namespace, pod=pod.name, uid=pod.uid, grace_seconds=grace_seconds)
+        try:
+            api.evict(namespace=pod.namespace, pod=pod.name, uid=pod.uid, grace_seconds=grace_seconds)
+        except ApiError as error:
+            if not error.held_by_budget:
+                raise
+            outcome, detail = EvictionOutcome.DELETED, error.message
+            api.delete_pod(namespace=pod.namespace, pod=pod.name, uid=pod.uid, grace_seconds=grace_seconds)
     except ApiError as error:
-        if error.held_by_budget:
-            return EvictionResult(EvictionOutcome.BLOCKED, error.message, (pod.reference,))
         return _failed(error, [pod])
-    return EvictionResult(EvictionOutcome.EVICTED, about=(pod.reference,))
+    return EvictionResult(outcome, detail, (pod.reference,))
 
 
 def _failed(error: ApiError, pods: Iterable[GpuPod]) -> EvictionResult:

@@ -58,8 +58,11 @@ class RecycleJournal:
         spared = (each for each in self.refused if now - each.at < timedelta(seconds=SPARED_SECONDS))
         return self._write((*kept, *new), tuple(spared))
 
-    def settle(self, undone: Collection[Recycled], refused: Iterable[RefusedRecycle]) -> None:
-        """Removes the recycles that were not carried out from the journal, and adds the refusals. Does not raise.
+    def settle(
+        self, *, undone: Collection[Recycled], overruled: Collection[Recycled], refused: Iterable[RefusedRecycle]
+    ) -> None:
+        """Removes the recycles that were not carried out from the journal, marks those that overruled a
+        PodDisruptionBudget, and adds the refusals. Does not raise.
 
         If a recycle cannot be removed from the journal, its pods are recycled at the earliest after 30 s. The watchdog
         recycles a queued Job again at the earliest after the Job's cool-down.
@@ -67,7 +70,11 @@ class RecycleJournal:
         refusals = tuple(replace(each, why=each.why[:_LONGEST_WHY]) for each in refused)
         try:
             for _ in range(_TRIES):
-                kept = tuple(each for each in self.recycled if each not in undone)
+                kept = tuple(
+                    replace(each, overruled=each.overruled or each in overruled)
+                    for each in self.recycled
+                    if each not in undone
+                )
                 if (kept == self.recycled and not refusals) or self._write(kept, (*self.refused, *refusals)):
                     return
                 self.read()

@@ -208,9 +208,17 @@ class WatchdogRun:
                 RefusedRecycle(at=now, workload=target.workload, why=result.detail)
                 for target, found in acted
                 for result in found
-                if target not in done and result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED)
+                if target not in done and result.outcome is EvictionOutcome.REFUSED
             ]
-            self.recycles.settle([each.recycled(now) for each in targets if each not in done], refused)
+            self.recycles.settle(
+                undone=[each.recycled(now) for each in targets if each not in done],
+                overruled=[
+                    target.recycled(now)
+                    for target, found in acted
+                    if any(result.outcome is EvictionOutcome.DELETED for result in found)
+                ],
+                refused=refused,
+            )
         return results
 
     def _recycled(self, target: RecycleTarget) -> Results:

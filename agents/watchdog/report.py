@@ -93,7 +93,7 @@ class Reporter:
         for act in results:
             self.log.warning(act.outcome, detail=act.detail, **_about(target), **_fields(verdict))
             for regarding in act.about:
-                if act.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED):
+                if act.outcome is EvictionOutcome.REFUSED:
                     note = f"is not recycled: {act.detail} Reason for the recycle: {why}"
                     self._once(regarding, names.EVENT_BLOCKED, note)
                 elif act.outcome.done:
@@ -115,6 +115,8 @@ class Reporter:
 def _done(act: EvictionResult, target: RecycleTarget) -> str:
     if act.outcome is EvictionOutcome.EVICTED:
         return "evicted"
+    if act.outcome is EvictionOutcome.DELETED:
+        return f"deleted, although a PodDisruptionBudget refused its eviction ({act.detail})"
     return f"Workload {target.first.queued_as} was deactivated (spec.active false; true queues it again)"
 
 

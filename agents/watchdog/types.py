@@ -36,12 +36,16 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Recycled:
-    """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node."""
+    """A recycle in the journal: a workload, the UIDs of its recycled pods, and their node.
+
+    `overruled` is True if a PodDisruptionBudget refused the eviction of a pod, and the pod was deleted.
+    """
 
     at: datetime
     workload: str
     pods: tuple[str, ...]
     node: str = ""
+    overruled: bool = False
 
     @property
     def tenant(self) -> str:

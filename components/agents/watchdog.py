@@ -108,6 +108,8 @@ def _rules(args: WatchdogArgs) -> Iterator[PolicyRule]:
     yield journal_rule(names.WATCHDOG, args.cluster.system_namespace)
     for tenant in sorted(set(args.budgeted) - set(args.assumed)):
         yield PolicyRule("", ("pods/eviction",), ("create",), namespace=tenant)
+        # The watchdog deletes a pod only after a PodDisruptionBudget, which a tenant may create, refused its eviction.
+        yield PolicyRule("", ("pods",), ("delete",), namespace=tenant)
         if tenant in args.queued:
             yield PolicyRule(names.KUEUE_GROUP, ("workloads",), ("get", "patch"), namespace=tenant)
             # The watchdog deactivates a Workload only if the Workload's owner controls the pod.

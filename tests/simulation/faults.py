@@ -107,7 +107,6 @@ def blocks(system: System, name: str, seconds: float, new: bool = False) -> None
     workload = system.workload(name)
     system.server.budgets[workload.owner] = True
     path = system.put_budget(workload, {"app": name}, {} if new else {"disruptionsAllowed": 0})
-    system.violations.block(name, seconds)
 
     def undo() -> None:
         system.server.budgets.pop(workload.owner, None)
@@ -121,7 +120,8 @@ def refuses(system: System, name: str, status: int, seconds: float) -> None:
     workload = system.workload(name)
     cause = "This pod has more than one PodDisruptionBudget" if status == 500 else "forbidden"
     part = f"POST /api/v1/namespaces/{workload.namespace}/pods/{name}*/eviction"
-    system.violations.block(name, seconds)
+    if status != 500:  # the watchdog overrules PodDisruptionBudgets
+        system.violations.block(name, seconds)
     _refuse(system, part, (cause, status), seconds, f"refuses {name}")
 
 

@@ -184,12 +184,10 @@ def test_frigate_leaks_over_its_budget_and_nobody_else_suffers(day: Day) -> None
 
 
 def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the_same(day: Day) -> None:
-    cause = "immich-ml leaks, and a PodDisruptionBudget keeps it"
-    before, path = day.uids(), "/apis/policy/v1/namespaces/immich/poddisruptionbudgets"
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "immich-ml"}}}
-    day.prod.cluster.api.create(path, {"metadata": {"name": "always"}, "spec": spec})
-    healthy = lambda: day.prod.get(f"{path}/always").get("status", {}).get("currentHealthy") == 1  # noqa: E731
-    eventually(healthy, "the budget is counted")
+    cause = "immich-ml leaks, and the watchdog has no right to evict it"
+    before, path = day.uids(), "/apis/rbac.authorization.k8s.io/v1/namespaces/immich/rolebindings"
+    binding = day.prod.get(f"{path}/{names.WATCHDOG}")
+    day.prod.delete(f"{path}/{names.WATCHDOG}")
     began = time.monotonic()
     day.leak("immich-ml", BURST_MIB)
     told = lambda: day.prod.events("immich", names.EVENT_BLOCKED)  # noqa: E731
@@ -207,8 +205,9 @@ def test_a_leak_that_may_not_be_evicted_is_reported_and_a_seat_is_placed_all_the
     day.fires(restarted, "GpuSeatOvercrowded", since=made)
     day.fires(cause, "GpuMemoryBelowFloor", since=began)
     assert day.uids()["immich-ml"] == before["immich-ml"]
-    cause, began = "the PodDisruptionBudget is deleted", time.monotonic()
-    day.prod.delete(f"{path}/always")
+    cause, began = "the watchdog has its right again", time.monotonic()
+    metadata = {"name": names.WATCHDOG, "labels": binding["metadata"]["labels"]}
+    day.prod.cluster.api.create(path, {**binding, "metadata": metadata})
     day.took(cause, "immich-ml is recycled", lambda: day.uids()["immich-ml"] != before["immich-ml"], since=began)
     day.took(cause, "all hold their steady use", day.all_hold, since=began)
     # The device of portal-stt has too little measured free memory.

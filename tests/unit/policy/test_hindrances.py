@@ -32,7 +32,8 @@ def of_its_pods() -> Manifest:
 @pytest.mark.parametrize("spec", [{"maxUnavailable": 0}, {"maxUnavailable": "0%"}, {"minAvailable": "100%"}])
 def test_a_budget_by_which_nobody_may_evict_a_tenants_pods_gets_a_warning(spec: dict[str, object]) -> None:
     (line,) = told({"x": budget(**spec)})
-    assert line.endswith("can't recycle one that is over its budget; write maxUnavailable: 1")
+    assert "an armed watchdog deletes the pod after the refused eviction" in line
+    assert line.endswith("; write maxUnavailable: 1")
     assert told({"x": budget("web", **spec)}) == []
 
 

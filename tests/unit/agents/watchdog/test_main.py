@@ -77,6 +77,7 @@ def test_a_runaway_is_evicted_five_seconds_after_it_was_seen_and_nobody_else(car
         "workload": "immich/ReplicaSet/immich-ml-rs",
         "pods": ["uid-immich-ml"],
         "node": NODE,
+        "overruled": False,
     }
 
 
@@ -115,17 +116,41 @@ def test_unarmed_it_says_what_it_would_do_once_and_writes_only_events(card: Card
     assert {url.rpartition("/")[2] for url in card.calls("POST")} == {"events"}
 
 
-def test_an_eviction_that_a_disruption_budget_refuses_is_reported_and_tried_again(card: Card) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_a_pod_whose_eviction_a_disruption_budget_refuses_is_deleted_and_the_event_and_the_journal_say_so(
+    card: Card, several: bool
+) -> None:
+    card.served.cluster.held_by_budget |= {"immich-ml", "llama-swap"}
+    card.served.cluster.faults = [Fault("POST", EVICTION, 500, "", SEVERAL, times=99)] if several else []
+    assert run(card) == 0
+    assert [name for name in card.mib if card.gone(name)] == ["immich-ml"]
+    (body,) = (body for body in card.served.cluster.bodies if body and body.get("kind") == "DeleteOptions")
+    assert (body["preconditions"], body["gracePeriodSeconds"]) == ({"uid": "uid-immich-ml"}, 20)
+    (event,) = card.events(names.EVENT_RECYCLED)
+    why = SEVERAL if several else "Cannot evict pod as it would violate a budget."
+    assert event["note"].startswith(
+        f"deleted, although a PodDisruptionBudget refused its eviction ({why}) because GPU 0 of k8s-node1 has 660 MiB"
+    )
+    assert [entry["overruled"] for entry in card.journal()] == [True]
+
+
+def test_a_pod_that_may_neither_be_evicted_nor_deleted_is_reported(card: Card) -> None:
     card.served.cluster.held_by_budget.add("immich-ml")
+    path = "/api/v1/namespaces/immich/pods/immich-ml"
+    card.served.cluster.faults = [Fault("DELETE", path, 403, "Forbidden", "cannot delete pods", times=99)]
+    assert run(card) == 0
+    assert not card.gone("immich-ml")
+    (event,) = card.events(names.EVENT_BLOCKED)
+    assert "cannot delete pods" in event["note"]
+    assert card.journal() == []
+
+
+def test_a_refused_eviction_is_tried_once_a_minute_also_in_the_next_run(card: Card) -> None:
+    card.served.cluster.faults = [Fault("POST", EVICTION, 403, "Forbidden", "cannot create pods/eviction", times=99)]
     assert run(card) == run(card) == 0
     assert not card.gone("immich-ml")
-    assert card.calls("POST").count(EVICTION) == 1, "once a minute, also in the next run"
-    (event,) = card.events(names.EVENT_BLOCKED)
-    assert event["note"].startswith(
-        "is not recycled: Cannot evict pod as it would violate a budget. Reason for the recycle: "
-    )
-    assert card.journal() == []
-    card.served.cluster.held_by_budget.clear()
+    assert card.calls("POST").count(EVICTION) == 1
+    card.served.cluster.faults = []
     run(card, run_seconds=60)
     assert card.gone("immich-ml")
 
