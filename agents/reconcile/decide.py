@@ -240,10 +240,13 @@ def _gone(shows: NodeEvidence, counts: NodeEvidence) -> Iterator[tuple[str, str]
 
 
 def _overbound(pool: Pool, offers: _Offer, bound_mib: int) -> str:
-    has = f"{offers.mib} here" if offers.short else f"{offers.mib}"
+    if pool.has_room_for_nodes:
+        remedy = f"lower a budget, or move a pod to another node; if there is none, raise pools.{pool.name}.nodes"
+    else:
+        remedy = f"lower a budget, or end a pod, because pools.{pool.name} selects this node alone"
     return (
-        f"pods that ask for {bound_mib} MiB run here, pool {pool.name} has {has}: no less than what runs is "
-        f"advertised; lower a budget, move a pod or raise pools.{pool.name}"
+        f"The pods on this node ask for {bound_mib} MiB, and pool {pool.name} has {offers.mib} here. What runs stays "
+        f"advertised, and no new pod starts here; {remedy}"
     )
 
 

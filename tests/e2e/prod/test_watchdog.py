@@ -186,5 +186,7 @@ def test_a_disruption_budget_does_not_hold_the_runaway(card: Card) -> None:
     uid = card.runs_away("immich", "immich-ml")
     card.await_replaced("immich", "immich-ml", uid)
     (note,) = card.told("immich", names.EVENT_RECYCLED, uid)
-    assert note.startswith("deleted, although a PodDisruptionBudget refused its eviction (Cannot evict pod as it would ")
+    assert note.startswith(
+        "deleted, although a PodDisruptionBudget refused its eviction (Cannot evict pod as it would "
+    )
     card.prod.delete(f"{budgets}/always")

@@ -11,10 +11,10 @@ from agents.kube.nodes import Node
 from agents.reconcile.decide import Action, BoundRequests, ClusterState, NodeFinding, NodePatch, decide, status_patch
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool
-from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY
+from tenancy.names import EVENT_OVERBOUND, LABEL_GPU_COUNT, LABEL_GPU_MEMORY
 from tenancy.quantity import QuantityError, canonical, whole
 from tests.support.fake_cluster import LABELS, NAMES, T4
-from tests.support.reconciling import written
+from tests.support.reconciling import findings, written
 
 BATCH = Pool(name="batch", node_selector={"gpu": "batch"}, nodes=1, device_count=1, sharing=Sharing.WHOLE)
 TWO = Pool(name="two", node_selector={"slot": "2"}, nodes=1, device_count=2, memory_mib=24576, reserve_mib=576)
@@ -104,6 +104,24 @@ def test_a_capacity_that_cannot_be_verified_is_refused(labels: Mapping[str, str]
 def test_what_was_advertised_before_the_doubt_takes_nothing_new(bound_mib: int, left: int | None) -> None:
     actions = judged(node({"gpu": "t4"}, gpumem="14k", gpu_count="14k"), T4, bound_mib=bound_mib)
     assert written(actions) == [left]
+
+
+@pytest.mark.parametrize(
+    ("selector", "remedy"),
+    [
+        ({"gpu": "t4"}, "or move a pod to another node; if there is none, raise pools.t4.nodes"),
+        ({"kubernetes.io/hostname": "n"}, "or end a pod, because pools.t4 selects this node alone"),
+    ],
+)
+def test_where_more_is_bound_than_there_is_the_remedy_is_one_that_the_pool_allows(
+    selector: Mapping[str, str], remedy: str
+) -> None:
+    pool = replace(T4, node_selector=selector)
+    found = findings(judged(node({**LABELS, **selector}), pool, bound_mib=15_000))
+    assert found == {
+        EVENT_OVERBOUND: "The pods on this node ask for 15000 MiB, and pool t4 has 14000 here. What runs stays "
+        f"advertised, and no new pod starts here; lower a budget, {remedy}"
+    }
 
 
 def test_both_keys_of_both_maps_are_written_at_once_in_the_servers_spelling() -> None:
