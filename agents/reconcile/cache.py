@@ -1,8 +1,7 @@
 """Stores the nodes, bound pods and ResourceSlices that reconcile has listed. Watches keep these objects up to date."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from agents.kube.client import Api, Object
@@ -14,7 +13,7 @@ from agents.kube.pods import BOUND, PODS, Pod
 from agents.kube.slices import SLICES
 from agents.reconcile.decide import BoundRequests, ClusterState
 from agents.reconcile.labels import VerifiedEvidence
-from agents.runtime.items import ItemProblems, Unjudged, judged
+from agents.runtime.items import Unjudged, judged
 from tenancy.ledger import Ledger
 from tenancy.names import Names
 
@@ -39,7 +38,6 @@ class NodeCache:
     """
 
     names: Names
-    problems: ItemProblems
     nodes: dict[str, Node] = field(default_factory=dict)
     seats: dict[str, PodRequests] = field(default_factory=dict)
     slices: dict[str, DeviceSlice] = field(default_factory=dict)
@@ -68,7 +66,7 @@ class NodeCache:
         of_node: dict[str, list[DeviceSlice]] = {}
         for found in self.slices.values():
             of_node.setdefault(found.node, []).append(found)
-        return {node: _published(found) for node, found in of_node.items()}
+        return {node: published_devices(found) for node, found in of_node.items()}
 
     def apply(self, event: Object) -> bool:
         """Applies an event of a watch to the cache.
@@ -84,39 +82,33 @@ class NodeCache:
             return _apply(self.slices, name, event, self.add_slice)
         return kind == "Pod" and _apply(self.seats, uid_of(event["object"]), event, self.add_pod)
 
-    def add_node(self, item: Object) -> Node:
-        """Adds a new or changed node to the cache."""
-        node = self.nodes[named(item)] = node_of(item)
-        return node
+    def add_node(self, item: Object) -> Node | None:
+        return _put(self.nodes, named(item), node_of(item))
 
     def add_pod(self, item: Object) -> PodRequests | None:
         """Adds a bound pod to the cache. Returns the pod's requests, or None if all requests are 0."""
-        pod = Pod(item)
-        seat = self.problems.judge("pod", str(pod), partial(_seat, pod, self.names), lambda why: None)
-        if seat is None or seat == PodRequests(seat.node):
-            return None
-        self.seats[uid_of(item)] = seat
-        return seat
+        return _put(self.seats, uid_of(item), _requests(Pod(item), self.names))
 
     def add_slice(self, item: Object) -> DeviceSlice | None:
-        """Adds a new or changed ResourceSlice to the cache. Returns None if the ResourceSlice contains no GPU of a
-        node.
-        """
-        name, found = named(item), slice_of(item, self.names)
-        self.problems.note("ResourceSlice", name, None if found is None else found.problem)
-        if found is None:
-            self.slices.pop(name, None)
-        else:
-            self.slices[name] = found
-        return found
+        """Adds a ResourceSlice to the cache. Returns None if the ResourceSlice contains no GPU of a node."""
+        return _put(self.slices, named(item), slice_of(item, self.names))
 
 
-def _seat(pod: Pod, names: Names) -> PodRequests | None:
-    node = pod.node
-    if node is None:
+def _requests(pod: Pod, names: Names) -> PodRequests | None:
+    if pod.node is None:
         return None
-    found = judged(lambda: PodRequests(node, pod.request(names.gpumem)))
-    return PodRequests(node, problem=found.why) if isinstance(found, Unjudged) else found
+    mib = judged(lambda: pod.request(names.gpumem))
+    if isinstance(mib, Unjudged):
+        return PodRequests(pod.node, problem=mib.why)
+    return PodRequests(pod.node, mib) if mib else None
+
+
+def _put(held: dict[str, Held], key: str, found: Held | None) -> Held | None:
+    if found is None:
+        held.pop(key, None)
+    else:
+        held[key] = found
+    return found
 
 
 def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object], object]) -> bool:
@@ -128,14 +120,9 @@ def _apply(held: dict[str, Held], key: str, event: Object, add: Callable[[Object
     return held.get(key) != before
 
 
-def _published(slices: Sequence[DeviceSlice]) -> PublishedDevices:
-    found = judged(lambda: published_devices(slices))
-    return PublishedDevices(problem=found.why) if isinstance(found, Unjudged) else found
-
-
-def read(api: Api, ledger: Ledger, problems: ItemProblems) -> NodeCache:
+def read(api: Api, ledger: Ledger) -> NodeCache:
     """Lists the nodes, the bound pods and, if a pool needs them, the ResourceSlices. Raises ApiError."""
-    cache = NodeCache(names=ledger.names, problems=problems)
+    cache = NodeCache(names=ledger.names)
     nodes = read_list(api, NODES, cache.add_node)
     pods = read_list(api, PODS, cache.add_pod, BOUND)
     slices = (read_list(api, SLICES, cache.add_slice),) if ledger.reads_slices else ()

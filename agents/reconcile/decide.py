@@ -92,8 +92,7 @@ def decide(ledger: Ledger, snapshot: ClusterState) -> tuple[Action, ...]:
 
 def pool_nodes(ledger: Ledger, pool: Pool, snapshot: ClusterState) -> tuple[Node, ...]:
     """Returns the nodes of the pool. If labels of a node are missing, they count as present for HOLD_SECONDS."""
-    labels = ((node, judged(partial(_counted, ledger, node, snapshot))) for node in snapshot.nodes)
-    return tuple(node for node, found in labels if not isinstance(found, Unjudged) and pool.matches(found.labels))
+    return tuple(node for node in snapshot.nodes if pool.matches(_counted(ledger, node, snapshot).labels))
 
 
 def status_patch(keys: Names, change: NodePatch) -> dict[str, object]:

@@ -7,13 +7,11 @@ the labels and devices from one run to the next. All times are whole seconds sin
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 
 from agents.kube.device_slices import UNPUBLISHED, PublishedDevices
 from agents.kube.journal import JournalError
 from agents.kube.nodes import Node
-from agents.runtime.items import judged
 from tenancy.choices import Sharing, Source
 from tenancy.decode import DecodeError, decode
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
@@ -101,11 +99,8 @@ def remember_verified(
     `slices` maps each node to its published devices. The result leaves out deleted nodes, and nodes that no longer
     belong to a declared pool. After HOLD_SECONDS without its labels, a node without capacity is left out too.
     """
-    found = {
-        node.name: judged(partial(_remembered, ledger, node, before.get(node.name), now, slices or {}))
-        for node in nodes
-    }
-    return {name: each for name, each in found.items() if isinstance(each, VerifiedEvidence)}
+    found = {node.name: _remembered(ledger, node, before.get(node.name), now, slices or {}) for node in nodes}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def _remembered(
@@ -122,13 +117,7 @@ def _remembered(
 
 
 def to_journal(known: Mapping[str, VerifiedEvidence]) -> dict[str, object]:
-    """Returns the content of the journal, with lists instead of tuples."""
-    return {name: _entry(verified) for name, verified in known.items()}
-
-
-def _entry(verified: VerifiedEvidence) -> dict[str, object]:
-    devices = {} if verified.devices is None else {"devices": [*verified.devices]}
-    return {"labels": verified.labels, "missing_since": verified.missing_since, **devices}
+    return {name: asdict(verified) for name, verified in known.items()}
 
 
 def from_journal(content: Mapping[str, object]) -> dict[str, VerifiedEvidence]:

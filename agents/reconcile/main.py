@@ -11,12 +11,12 @@ reconcile writes Events on the nodes and log lines.
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from agents.kube import ledger
 from agents.kube.client import Api, ApiError, in_cluster
 from agents.kube.events import Event, Recorder
-from agents.kube.journal import Journal, JournalError, Record
+from agents.kube.journal import Journal, JournalError
 from agents.kube.ledger import StoredLedger
 from agents.kube.nodes import NODES
 from agents.kube.paths import below
@@ -25,7 +25,6 @@ from agents.reconcile.decide import NodeFinding, NodePatch
 from agents.reconcile.labels import VerifiedEvidence
 from agents.reconcile.wait import EventWait, PassEnd
 from agents.runtime.clock import Clock, seconds_left
-from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
 from agents.runtime.settings import RUN_SECONDS, SECONDS, read, text, variable
 from tenancy.ledger import Ledger
@@ -88,10 +87,6 @@ class Reconciler:
     api: Api
     clock: Clock
     log: Log
-    problems: ItemProblems = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.problems = ItemProblems(log=self.log)
 
     def run(self) -> int:
         """Makes passes until the end of the run. Returns 1 if an error ended the last pass, and else 0.
@@ -112,18 +107,20 @@ class Reconciler:
         empty = (f"pool {name}: no node matches its node_selector" for name in outcome.without_nodes)
         self.log.error(f"not up to date: {'; '.join((*outcome.wrong, *empty))}")
         # A node with a wrong capacity does not make the run fail, because an alert reports the node.
-        once = self.settings.run_seconds == 0
-        return int(outcome.failed or (once and not outcome.served))
+        return int(outcome.failed or (self._is_rollout and not outcome.served))
+
+    @property
+    def _is_rollout(self) -> bool:
+        return self.settings.run_seconds == 0
 
     def _keep(self, events: EventWait) -> PassOutcome:
-        once = self.settings.run_seconds == 0
         lasts = seconds_left(self.settings.run_seconds, self.settings.pod_name, self.clock.now())
-        end = self.clock.monotonic() + (ROLLOUT_SECONDS if once else lasts)
+        end = self.clock.monotonic() + (ROLLOUT_SECONDS if self._is_rollout else lasts)
         while True:
             began = self.clock.monotonic()
             outcome = self.attempt()
             # A rollout must not wait for missing nodes.
-            if once and (outcome.served or outcome.hopeless):
+            if self._is_rollout and (outcome.served or outcome.hopeless):
                 return outcome
             due = began + self.settings.interval_seconds
             if events.wait(outcome.pass_end, end if outcome.right else min(due, end)):
@@ -155,10 +152,7 @@ class Reconciler:
             # remove the capacity that this pass advertised.
             self.log.info("nothing to do: the ledger advertises nothing")
             return PassOutcome()
-        last = self._settle(stored, promised, self._recall())
-        return self._outcome(last)
-
-    def _outcome(self, last: PassEnd) -> PassOutcome:
+        last = self._settle(stored, promised)
         found = self._count_nodes(last)
         unserved = [name for name, nodes in found.items() if not nodes - last.wanting]
         return PassOutcome(
@@ -183,7 +177,7 @@ class Reconciler:
         wrong = tuple(
             problem
             for names in mine.values()
-            for problem in self._report(self._settle(stored, Ledger(domain=names.domain, pools=()), None))
+            for problem in self._report(self._write_all(stored, Ledger(domain=names.domain, pools=()), {}))
         )
         if wrong:
             return PassOutcome(wrong=wrong, served=False)
@@ -198,39 +192,38 @@ class Reconciler:
         self.log.info("capacity is removed from every node; the ledger's finalizer is removed")
         return PassOutcome()
 
-    def _recall(self) -> Record | None:
-        """Reads the journal with the last verified labels and devices.
+    def _settle(self, stored: StoredLedger, promised: Ledger) -> PassEnd:
+        """Writes until the nodes have the right capacity, and keeps what was verified in the journal.
 
-        Returns None if the journal is missing or invalid. Without the journal, reconcile cannot replace a missing label
-        by the last one.
+        Without a readable journal, reconcile cannot replace a missing label by the last one.
         """
+        kept = Journal(api=self.api, namespace=self.settings.ledger_namespace, name=journal(RECONCILE))
         try:
-            record = self._journal.find()
-            if record is not None:
-                labels.from_journal(record.content)
-            return record
+            record = kept.find()
+            before = labels.from_journal(record.content) if record else {}
         except JournalError as error:
             self.log.error(str(error))
-            return None
+            record, before = None, {}
+        last = self._write_all(stored, promised, before)
+        if record is not None and last.cache.verified != before:
+            try:
+                kept.write(labels.to_journal(last.cache.verified), after=record)
+            except ApiError as error:
+                self.log.warning(f"the nodes' labels were not recorded: {error}")  # capacity matters more
+        return last
 
-    @property
-    def _journal(self) -> Journal:
-        return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=journal(RECONCILE))
-
-    def _settle(self, stored: StoredLedger, wanted: Ledger, record: Record | None) -> PassEnd:
+    def _write_all(self, stored: StoredLedger, wanted: Ledger, verified: Mapping[str, VerifiedEvidence]) -> PassEnd:
         """Writes until the nodes have the right capacity. Skips each node for which the API server has
         refused a write.
         """
-        known = {} if record is None else labels.from_journal(record.content)
         refused: dict[str, ApiError] = {}
         for writes_left in range(WRITES, -1, -1):
-            seen = cache.read(self.api, wanted, self.problems)
+            seen = cache.read(self.api, wanted)
             now = self.api.time or self.clock.now()  # all runs read the same clock, that of the API server
             seen.now = int(now.timestamp())
-            if record is not None:
-                seen.verified = known = labels.remember_verified(
-                    wanted, seen.nodes.values(), known, seen.now, seen.published()
-                )
+            seen.verified = verified = labels.remember_verified(
+                wanted, seen.nodes.values(), verified, seen.now, seen.published()
+            )
             actions = decide.decide(wanted, seen.snapshot())
             last = PassEnd(stored=stored, ledger=wanted, cache=seen, actions=actions, refused=refused)
             todo = [change for change in last.changes if change.node.name not in refused]
@@ -238,18 +231,7 @@ class Reconciler:
                 break
             for change in todo:
                 self._write(wanted.names, change, refused)
-        if record is not None:
-            self._keep_journal(record, known)
         return last
-
-    def _keep_journal(self, record: Record, known: Mapping[str, VerifiedEvidence]) -> None:
-        content = labels.to_journal(known)
-        if content == record.content:
-            return
-        try:
-            self._journal.write(content, after=record)
-        except ApiError as error:
-            self.log.warning(f"the nodes' labels were not recorded: {error}")  # capacity matters more
 
     def _report(self, last: PassEnd) -> tuple[str, ...]:
         """Writes the problems to the log and to Events. Returns the errors."""
