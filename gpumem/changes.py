@@ -6,7 +6,7 @@ Lists the platform's acts and findings, from the agents' Events and from the jou
 import http.client
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,7 +29,6 @@ _SCALED = "Scaled"
 # The reasons of the Events that the agents write about the acts in their journals.
 _SAME = {
     names.EVENT_RECYCLED: (names.EVENT_RECYCLED,),
-    names.EVENT_BLOCKED: (names.EVENT_BLOCKED,),
     _SCALED: (names.EVENT_GATE_OPENED, names.EVENT_GATE_CLOSED),
 }
 _SAME_SECONDS = 60.0  # the maximum time between an entry in a journal and its Event
@@ -91,15 +90,6 @@ class _Recycled:
     pods: tuple[str, ...] = ()
     node: str = ""
     overruled: bool = False
-
-
-@dataclass(frozen=True)
-class _Refused:
-    """A refused recycle in the watchdog's journal."""
-
-    at: datetime
-    workload: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -208,19 +198,19 @@ def _journals(source: Source, system: str, ledger: Ledger, gaps: list[str]) -> l
 
 def _of_watchdog(content: Mapping[str, Any], journal: str, _: Ledger) -> Iterator[_Act]:
     for done in decode(tuple[_Recycled, ...], content.get("recycled", ()), "recycled", ignored=[]):
+        namespace, kind, name = (*done.workload.split("/", 2), "", "")[:3]
         text = f"recycled on {done.node}" if done.node else "recycled"
-        text += ", although a PodDisruptionBudget refused its eviction" if done.overruled else ""
-        made = _of_workload(done, names.EVENT_RECYCLED, text, journal)
-        yield replace(made, uids=frozenset(done.pods), node=done.node)
-    for refused in decode(tuple[_Refused, ...], content.get("refused", ()), "refused", ignored=[]):
-        yield _of_workload(refused, names.EVENT_BLOCKED, f"is not recycled: {refused.why}", journal)
-
-
-def _of_workload(entry: _Recycled | _Refused, what: str, text: str, journal: str) -> _Act:
-    namespace, _, rest = entry.workload.partition("/")
-    kind, _, name = rest.partition("/")
-    at = entry.at.astimezone(UTC)
-    return _Act(at=at, what=what, kind=kind.lower(), namespace=namespace, name=name, text=text, source=journal)
+        yield _Act(
+            at=done.at.astimezone(UTC),
+            what=names.EVENT_RECYCLED,
+            kind=kind.lower(),
+            namespace=namespace,
+            name=name,
+            text=f"{text}, although a PodDisruptionBudget refused its eviction" if done.overruled else text,
+            source=journal,
+            uids=frozenset(done.pods),
+            node=done.node,
+        )
 
 
 def _of_gate(content: Mapping[str, Any], journal: str, ledger: Ledger) -> Iterator[_Act]:

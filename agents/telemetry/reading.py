@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from agents.kube.events import Reference
 from agents.runtime import exposition
 from agents.runtime.errors import AgentError
 from agents.runtime.exposition import Sample
@@ -50,6 +51,10 @@ class PodUse:
     used_bytes: int
     declares: bool = True
 
+    @property
+    def reference(self) -> Reference:
+        return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.pod, uid=self.uid)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerCap:
@@ -62,6 +67,10 @@ class ContainerCap:
     pod: str
     container: str
     why_not: str = ""
+
+    @property
+    def reference(self) -> Reference:
+        return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.pod, uid=self.uid)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from agents.kube.events import Reference
 from agents.runtime.clock import JUMP_SECONDS, Moment
 from agents.runtime.items import Unjudged, judged
 from agents.telemetry.client import NodeTelemetry
-from agents.telemetry.device import Device, Uncapped
-from agents.telemetry.reading import ContainerCap, PodUse, TelemetryError, Trouble
+from agents.telemetry.device import Device
+from agents.telemetry.reading import PodUse, TelemetryError, Trouble
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.seats import demands_by_device
 from agents.watchdog.snapshot import SETTLE_SECONDS, Snapshot
@@ -27,7 +27,6 @@ from agents.watchdog.types import (
     PassState,
     RecycleTarget,
     SeatDemand,
-    UncappedPod,
 )
 from tenancy.devices.recycle import RecycleChoice, choose_offenders, overshoot_mib
 from tenancy.units import MIB
@@ -69,8 +68,7 @@ def decide(snapshot: Snapshot) -> Decision:
         samples={found.place: found.samples for found in verdicts},
         ended_since=ended_since,
     )
-    uncapped = tuple(each for reading in snapshot.readings for each in _uncapped(reading))
-    return Decision(state=state, verdicts=tuple(verdicts), blind=tuple(blind), uncapped=uncapped)
+    return Decision(state=state, verdicts=tuple(verdicts), blind=tuple(blind))
 
 
 def _clock_problem(snapshot: Snapshot, moment: Moment) -> str | None:
@@ -88,13 +86,6 @@ def _unknown(reading: NodeTelemetry) -> Iterator[DoubtfulTelemetry]:
     if reading.problem is not None and not (reading.devices or reading.lost):
         trouble = reading.trouble or Trouble.MISSING
         yield DoubtfulTelemetry(node=reading.node, trouble=trouble, problem=reading.problem)
-
-
-def _uncapped(reading: NodeTelemetry) -> Iterator[UncappedPod]:
-    """Yields the containers that the driver does not cap at their budgets. Skips restarting containers."""
-    for cap in reading.caps:
-        if cap.why_not and cap.container and cap.why_not != Uncapped.GROUPLESS:
-            yield UncappedPod(pod=_reference(cap), node=reading.node, container=cap.container, why=cap.why_not)
 
 
 def _measured(
@@ -121,7 +112,7 @@ def _undeclared(snapshot: Snapshot, uses: Iterable[PodUse], *, pressed: bool) ->
         pod = snapshot.pods_by_uid.get(use.uid)
         declares = bool(pod.declared_mib) if pod else use.declares or not use.pod
         if not declares and (pressed or use.namespace not in snapshot.on_record):
-            yield pod.reference if pod else _reference(use)
+            yield pod.reference if pod else use.reference
 
 
 def _decided(snapshot: Snapshot, found: DeviceVerdict) -> DeviceVerdict:
@@ -224,7 +215,3 @@ def _uses(snapshot: Snapshot, found: DeviceVerdict) -> list[PodUse]:
 
 def _users(snapshot: Snapshot, found: DeviceVerdict) -> list[GpuPod]:
     return [snapshot.pods_by_uid[use.uid] for use in _uses(snapshot, found) if use.uid not in found.ended]
-
-
-def _reference(use: PodUse | ContainerCap) -> Reference:
-    return Reference(api_version="v1", kind="Pod", namespace=use.namespace, name=use.pod, uid=use.uid)

@@ -69,7 +69,7 @@ def _stop_work(api: Api, target: RecycleTarget) -> EvictionResult | None:
     """
     if not target.first.stops_with_its_work:
         return None
-    workload = find_workload(api, target.tenant, target.first.queued_as or "")
+    workload = find_workload(api, target.tenant, target.first.queued_as)
     if workload is None or not workload.active:
         return None
     owned = [pod.reference for pod in target.pods if workload.owns(api, pod)]

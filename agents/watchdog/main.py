@@ -31,7 +31,7 @@ from agents.watchdog.pods import read_pods
 from agents.watchdog.report import Reporter
 from agents.watchdog.seats import waiting_long_enough
 from agents.watchdog.snapshot import Snapshot
-from agents.watchdog.types import HOUR, Decision, Limits, PassState, Recycled, RecycleTarget, RefusedRecycle
+from agents.watchdog.types import HOUR, Decision, Limits, PassState, Recycled, RecycleTarget
 from tenancy import names
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.ledger import Ledger
@@ -88,6 +88,7 @@ class WatchdogRun:
             log=self.log,
         )
         self.reported: set[tuple[str, str]] = set()
+        self.refused: dict[str, str] = {}
         self.problems = ItemProblems(log=self.log)
 
     def take(self) -> None:
@@ -120,6 +121,7 @@ class WatchdogRun:
         samples = {place: 0 if place in served else count for place, count in decision.state.samples.items()}
         self.state = replace(decision.state, samples=samples)
         reporter.warn(decision, {node.name: node for node in nodes})
+        reporter.warn_of_caps(snapshot.readings)
         if decision.problem:
             raise IncompletePassError(decision.problem)
 
@@ -150,7 +152,7 @@ class WatchdogRun:
             readings=readings,
             pods=pods,
             recycled=(*self.recycles.recycled, *self.rehearsed),
-            refused=self.recycles.refused,
+            refused=self.refused,
             seats=seats,
             limits=self.settings,
             on_record=ledger.tenants_without_budget,
@@ -204,12 +206,12 @@ class WatchdogRun:
         finally:
             acted = list(zip(targets, results, strict=False))
             done = [target for target, found in acted if may_be_done(found)]
-            refused = [
-                RefusedRecycle(at=now, workload=target.workload, why=result.detail)
+            self.refused |= {
+                target.workload: result.detail
                 for target, found in acted
                 for result in found
                 if target not in done and result.outcome is EvictionOutcome.REFUSED
-            ]
+            }
             self.recycles.settle(
                 undone=[each.recycled(now) for each in targets if each not in done],
                 overruled=[
@@ -217,7 +219,6 @@ class WatchdogRun:
                     for target, found in acted
                     if any(result.outcome is EvictionOutcome.DELETED for result in found)
                 ],
-                refused=refused,
             )
         return results
 

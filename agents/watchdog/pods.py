@@ -24,8 +24,8 @@ class GpuPod:
 
     `workload` is the pod's controller as namespace/kind/name. A new pod of the same controller has the same `workload`.
     `grace_seconds` is the pod's grace period. `gone_by` is the end of a terminating pod's grace period, `going_seconds`
-    after its deletion began. `queued_as` is the name of the Kueue Workload in the pod's annotation, or "" if the name
-    is invalid. `queued_as` is None for a pod that is recycled alone. `uuids` has the UUIDs of the pod's devices.
+    after its deletion began. `queued_as` is the name of the Kueue Workload in the pod's annotation, or "" for a pod
+    that is recycled alone. `uuids` has the UUIDs of the pod's devices.
     `static` is True if the kubelet runs the pod from a file.
     """
 
@@ -42,7 +42,7 @@ class GpuPod:
     going_seconds: int = 0
     ended: bool = False
     owner: Controller | None = None
-    queued_as: str | None = None
+    queued_as: str = ""
     uuids: tuple[str, ...] = ()
     static: bool = False
 
@@ -85,7 +85,7 @@ def read_pods(api: Api, node: str, ledger: Ledger, problems: ItemProblems) -> It
 
 
 def _gpu_pod(pod: Pod, ledger: Ledger, problems: ItemProblems) -> GpuPod:
-    queued_as = _queued_as(pod) if pod.namespace in ledger.queue_tenants else None
+    queued_as = _queued_as(pod) if pod.namespace in ledger.queue_tenants else ""
     return GpuPod(
         namespace=pod.namespace,
         name=pod.name,
@@ -106,21 +106,20 @@ def _gpu_pod(pod: Pod, ledger: Ledger, problems: ItemProblems) -> GpuPod:
     )
 
 
-def _queued_as(pod: Pod) -> str | None:
-    """Returns the name of the Kueue Workload in the pod's annotation, or "" if the name is invalid.
+def _queued_as(pod: Pod) -> str:
+    """Returns the name of the Kueue Workload in the pod's annotation, or "" without a valid name.
 
-    Returns None for a pod without a queue. Also returns None for a pod of a Deployment or StatefulSet, because a
-    service is recycled by evictions.
+    Also returns "" for a pod of a Deployment or StatefulSet, because a service is recycled by evictions.
     """
     kind = pod.controller.kind if pod.controller else ""
     serves = kind == "ReplicaSet" or (kind == "StatefulSet" and LEADER_WORKER_SET_LABEL not in pod.labels)
     if KUEUE_POD_SET_LABEL not in pod.labels or serves:
-        return None
+        return ""
     named = pod.annotation(KUEUE_WORKLOAD_ANNOTATION)
     return named if is_name(named) else ""
 
 
-def _workload(pod: Pod, queued_as: str | None) -> str:
+def _workload(pod: Pod, queued_as: str) -> str:
     """Returns the controller of the pod, or the pod itself if the controller's kind or name is unreadable.
 
     For a ReplicaSet of a Deployment, returns the Deployment, because the ReplicaSet's name ends with a hash of the pod

@@ -7,6 +7,8 @@ from datetime import datetime
 from agents.kube.events import Event, Recorder, Reference
 from agents.kube.nodes import Node
 from agents.runtime.log import Log
+from agents.telemetry.client import NodeTelemetry
+from agents.telemetry.device import Uncapped
 from agents.telemetry.reading import Trouble
 from agents.watchdog.evict import EvictionOutcome, EvictionResult
 from agents.watchdog.types import Decision, DeviceVerdict, RecycleTarget
@@ -58,12 +60,6 @@ class Reporter:
                 why = blind.problem if blind.trouble in _EXPLAINED else f"its telemetry is {blind.trouble}"
                 note = f"no pod is recycled on {what}: {why}"
                 self._once(nodes[blind.node].reference, names.EVENT_BLIND, note, of=what)
-        for uncapped in decision.uncapped:
-            note = (
-                f"NVIDIA's driver on {uncapped.node} is not shown to hold container {uncapped.container} to its "
-                f"{self.resource}: {uncapped.why}"
-            )
-            self._once(uncapped.pod, names.EVENT_UNCAPPED, note, of=uncapped.container)
         for verdict in decision.verdicts:
             gpu = f"GPU {verdict.device.gpu} of {verdict.node}"
             for pod in verdict.undeclared:
@@ -79,6 +75,18 @@ class Reporter:
             if verdict.limited:
                 note = f"{gpu} is short of memory, and the limit of {verdict.limited} protects its offenders"
                 self._once(nodes[verdict.node].reference, names.EVENT_CAPPED, note)
+
+    def warn_of_caps(self, readings: Iterable[NodeTelemetry]) -> None:
+        """Writes an Event for each container that the driver does not cap at its budget."""
+        for reading in readings:
+            for cap in reading.caps:
+                # The exporter does not see the control group of a container while it restarts.
+                if cap.why_not and cap.container and cap.why_not != Uncapped.GROUPLESS:
+                    note = (
+                        f"NVIDIA's driver on {reading.node} is not shown to hold container {cap.container} to its "
+                        f"{self.resource}: {cap.why_not}"
+                    )
+                    self._once(cap.reference, names.EVENT_UNCAPPED, note, of=cap.container)
 
     def rehearsed(self, verdict: DeviceVerdict, target: RecycleTarget) -> None:
         self.log.warning("would recycle", **_about(target), **_fields(verdict))

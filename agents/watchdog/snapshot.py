@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
 from agents.telemetry.client import NodeTelemetry
 from agents.watchdog.pods import GpuPod
-from agents.watchdog.types import HOUR, Limits, PassState, Recycled, RecycleTarget, RefusedRecycle
+from agents.watchdog.types import HOUR, Limits, PassState, Recycled, RecycleTarget
 from tenancy.devices.waiting import WaitingSeat
 
 # For 30 s after its recycle, a pod counts as terminating, even if the API does not show its deletion yet. A second run
@@ -28,8 +28,8 @@ class Snapshot:
 
     `at` is the time of the pass in monotonic seconds, `now` the API server's time of day, and `local_now` this node's.
     `pods` has the pods of nodes with a device below its floor, and of nodes on which a waiting seat could be placed.
-    `on_record` has the namespaces of unbudgeted workloads. `chosen` has the recycles on which this pass has already
-    decided.
+    `refused` maps each workload whose recycle was refused in this run to the reason. `on_record` has the namespaces of
+    unbudgeted workloads. `chosen` has the recycles on which this pass has already decided.
     """
 
     at: float
@@ -40,7 +40,7 @@ class Snapshot:
     recycled: Sequence[Recycled]
     limits: Limits
     state: PassState
-    refused: Sequence[RefusedRecycle] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
     seats: Sequence[WaitingSeat] = ()
     on_record: frozenset[str] = frozenset()
     chosen: tuple[Recycled, ...] = ()

@@ -6,9 +6,6 @@ from agents.watchdog.pods import GpuPod
 from agents.watchdog.snapshot import LATE_SECONDS, Snapshot
 from agents.watchdog.types import RecycleTarget, Spared
 
-# If the API server refuses the recycle of a workload, the watchdog does not recycle this workload for 60 s.
-SPARED_SECONDS = 60
-
 
 def reason_to_spare(snapshot: Snapshot, target: RecycleTarget) -> Spared | None:
     """Returns the reason why the target must not be recycled, or None if it may be recycled."""
@@ -51,8 +48,5 @@ def _not_now(snapshot: Snapshot, target: RecycleTarget) -> str | None:
     if last is not None and now - last < timedelta(seconds=limits.cool_down_seconds) and target.first.gone_by is None:
         ago = (now - last).total_seconds()
         return f"it was recycled {ago:.0f} s ago; it is left alone for {limits.cool_down_seconds} s"
-    for refused in reversed(snapshot.refused):
-        ago = (now - refused.at).total_seconds()
-        if refused.workload == target.workload and ago < SPARED_SECONDS:
-            return f"its recycle was refused {ago:.0f} s ago; it is tried again after {SPARED_SECONDS} s: {refused.why}"
-    return None
+    why = snapshot.refused.get(target.workload)
+    return None if why is None else f"its recycle was refused, and the next run tries again: {why}"

@@ -54,15 +54,6 @@ class Recycled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RefusedRecycle:
-    """The API server's refusal to recycle a workload, and the reason."""
-
-    at: datetime
-    workload: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class PassState:
     """The state that one pass leaves for the next pass.
 
@@ -210,16 +201,6 @@ class DoubtfulTelemetry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UncappedPod:
-    """A container that the driver should cap at its budget but does not cap."""
-
-    pod: Reference
-    node: str
-    container: str
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Decision:
     """The decision of one pass. If a clock is wrong, the watchdog decides nothing, and `problem` is the reason."""
 
@@ -227,7 +208,6 @@ class Decision:
     verdicts: tuple[DeviceVerdict, ...] = ()
     blind: tuple[DoubtfulTelemetry, ...] = ()
     problem: str | None = None
-    uncapped: tuple[UncappedPod, ...] = ()
 
     @property
     def unsettled(self) -> bool:

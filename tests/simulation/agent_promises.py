@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from agents.kube.errors import ApiError
 from agents.reconcile.main import WRITES
 from agents.runtime.clock import APART_SECONDS
 from agents.runtime.errors import AgentError
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 HOUR = 3600.0
 # A reading is valid for 30 s, and a repeated reading for another 30 s.
 UNTRUSTED_SECONDS = 65.0
-# After a refused eviction, the watchdog leaves the workload alone for 60 s.
-_REPEATED_SECONDS, _SPARED_SECONDS = 12.0, 55.0
+_REPEATED_SECONDS = 12.0  # A run may repeat the recycle of another run within this time.
 _STALE_SECONDS = 15.5
 _TOLD_SECONDS = 45.0  # The longest time between a recycle and the Event about the recycle.
 # After a failed request, an agent may act twice or forget an act.
@@ -40,15 +38,12 @@ class AgentPromises:
         self.system = system
         self.world = system.world
         self.violations = system.violations
-        # Maps each workload to the time of its last refused eviction, and to the controller of the pod.
-        self.refused: dict[str, tuple[float, str]] = {}
         # Maps each workload to the times and controllers of its recycles, with pod UIDs as keys.
         self.recycled: dict[str, dict[str, tuple[float, str]]] = {}
         # Maps each node to the time of reconcile's last write.
         self.written_at: dict[str, float] = {}
         self.writes: dict[tuple[float, str], int] = {}
         self.untold: dict[tuple[str, str], float] = {}
-        system.server.refusals.append(self._refusal)
         system.server.told.append(self._told)
 
     # Evidence
@@ -122,29 +117,6 @@ class AgentPromises:
                 self.violations.add("wrong reading served", text, node)
 
     # The watchdog's memory
-
-    def _refusal(self, who: str, path: str, error: ApiError) -> None:
-        pod = self._evicted_pod(path) if who == WATCHDOG else None
-        workload = self.system.tenants.of(pod) if pod else None
-        if pod is not None and workload is not None and error.status is not None and not error.outdated:
-            self.refused[workload.name] = self.world.now, _controller(pod)
-            self.world.timers.append(self.world.now + 1.0)  # the watchdog's next passes must not repeat the eviction
-
-    def attempted(self, path: str) -> None:
-        pod = self._evicted_pod(path)
-        workload = self.system.tenants.of(pod) if pod else None
-        if pod is None or workload is None or workload.name not in self.refused or self._is_troubled(WATCHDOG):
-            return
-        since, controller = self.refused[workload.name]
-        if controller != _controller(pod):  # a refusal belongs to the controller
-            return
-        if _REPEATED_SECONDS < self.world.now - since < _SPARED_SECONDS:
-            text = f"{workload.name} is to be evicted again {self.world.now - since:.0f} s after a refusal"
-            self.violations.add("refusal forgotten", text)
-
-    def _evicted_pod(self, path: str) -> Object | None:
-        parts = path.split("/")
-        return self.system.server.pods.get((parts[-4], parts[-2]))
 
     def _is_troubled(self, who: str) -> bool:
         recent = self.world.now - self.system.server.failed.get(who, -HOUR) < _FAULT_SECONDS

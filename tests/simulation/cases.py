@@ -279,17 +279,6 @@ CASES = (
         ),
     ),
     Case(
-        "a refused eviction forgets the refusals of others",
-        "refusal forgotten",
-        plan(
-            (500.0, "blocks", {"name": "immich-ml", "seconds": 3600.0}),
-            (500.0, "refuses", {"name": "frigate", "status": 500, "seconds": 3600.0}),
-            over(600.0, "immich-ml", 2800),
-            over(625.0, "frigate", 2500),
-            minutes=20,
-        ),
-    ),
-    Case(
         "a stale reading is served as fresh",
         "stale reading served",
         plan((600.0, "exporter", {"node": "k8s-node1", "kind": "stalls", "seconds": 300.0}), minutes=15),

@@ -9,7 +9,6 @@ from agents.exporter.attribution import NodeUse
 from agents.kube.errors import ApiError, refusal, unanswered
 from agents.runtime.http_client import FetchError
 from agents.telemetry.reading import Reading
-from tenancy.names import WATCHDOG
 from tenancy.units import MIB
 from tests.simulation.model.api import PODS, KilledError, Object, Server, StatusError
 from tests.simulation.model.exporter import Exporter
@@ -27,8 +26,6 @@ class FaultyServer(Server):
     lost: dict[str, int] = field(default_factory=dict)
     kill: dict[str, int] = field(default_factory=dict)
     failed: dict[str, float] = field(default_factory=dict)
-    attempts: list[Callable[[str], None]] = field(default_factory=list)
-    refusals: list[Callable[[str, str, ApiError], None]] = field(default_factory=list)
     told: list[Callable[[Object], None]] = field(default_factory=list)
     listed: dict[str, float] = field(default_factory=dict)  # the time of each client's last list of pods
     vain: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -61,9 +58,6 @@ class FaultyServer(Server):
         if where == PODS and method == "GET":
             self.listed[who] = self.world.now
         self._kill(who, request)
-        evicts = where.endswith("/eviction")
-        for attempt in self.attempts if evicts and who == WATCHDOG else ():
-            attempt(where)
         try:
             self._wait(who, request, timeout_seconds, lambda: self._handle_late(method, path, body))
             fate = self._fate(who, request, method)
@@ -75,8 +69,6 @@ class FaultyServer(Server):
         except ApiError as error:
             if method != "GET" and error.status in _VAIN and not self.is_faulty:
                 self.vain[who, request] = self.vain.get((who, request), 0) + 1
-            for hear in self.refusals if evicts else ():
-                hear(who, where, error)
             raise
         if fate == "lost":
             raise unanswered(request, http.client.RemoteDisconnected("closed connection without response"))

@@ -73,7 +73,6 @@ class System(Cluster):
         self.probes = {urlsplit(g.demand.url).netloc: Probe() for g in self.gates.values() if hasattr(g.demand, "url")}
         self.violations = Violations(self.world)
         self.invariants = Invariants(self)
-        self.server.attempts.append(self.invariants.agents.attempted)
         if self.schedulers > 1:
             self.server.put(LEASE_PATH, self._lease("scheduler-0"))
         self.clocks_changed_at = 0.0

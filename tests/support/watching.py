@@ -1,6 +1,6 @@
 """Runs passes of a watchdog on one or two devices with pods."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ from agents.telemetry.reading import PodUse
 from agents.watchdog.decide import decide
 from agents.watchdog.pods import GpuPod
 from agents.watchdog.snapshot import Snapshot
-from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassState, Recycled, RefusedRecycle
+from agents.watchdog.types import Decision, DeviceVerdict, Limits, PassState, Recycled
 from tenancy.devices.waiting import WaitingSeat
 from tenancy.units import MIB
 from tests.support.exporters import card
@@ -70,7 +70,7 @@ Use = tuple[GpuPod, int]
 class Watch:
     limits: Limits = LIMITS
     recycled: tuple[Recycled, ...] = ()
-    refused: tuple[RefusedRecycle, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
     seats: tuple[WaitingSeat, ...] = ()
     on_record: frozenset[str] = frozenset()
     seconds: float = 100.0

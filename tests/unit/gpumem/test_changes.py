@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agents.gate.ownership import JournalEntry
-from agents.watchdog.types import Recycled, RefusedRecycle
+from agents.watchdog.types import Recycled
 from gpumem import cli, report
 from gpumem.changes import Changes, changes, changes_text
 from gpumem.paper import Paper
@@ -97,9 +97,8 @@ def test_a_quiet_platform_has_no_changes() -> None:
 
 def test_older_acts_come_from_the_journals() -> None:
     found = with_events()
-    refused = RefusedRecycle(at=NOW - timedelta(hours=3), workload="immich/Deployment/ml", why="a budget of pods")
     deleted = {**recycled("immich/Deployment/app", 240, "u2"), "overruled": True}
-    content = {"recycled": [recycled("immich/Deployment/ml", 300, "u1"), deleted], "refused": [asdict(refused)]}
+    content = {"recycled": [recycled("immich/Deployment/ml", 300, "u1"), deleted]}
     keep(found, names.WATCHDOG, content)
     moved = int((NOW - timedelta(hours=2)).timestamp())
     opened = JournalEntry(uid="uid-tts", generation=2, replicas=1, changed_at=moved)
@@ -108,16 +107,14 @@ def test_older_acts_come_from_the_journals() -> None:
     assert shown(answer) == [
         (names.EVENT_RECYCLED, "immich", "ml"),
         (names.EVENT_RECYCLED, "immich", "app"),
-        (names.EVENT_BLOCKED, "immich", "ml"),
         ("Scaled", "tts", "tts"),
     ]
     assert [each.text for each in answer.changes] == [
         "recycled on k8s-node1",
         "recycled on k8s-node1, although a PodDisruptionBudget refused its eviction",
-        "is not recycled: a budget of pods",
         "has 1 replicas since then, by the gate or by others",
     ]
-    assert [each.kind for each in answer.changes] == ["deployment"] * 3 + ["on-demand workload"]
+    assert [each.kind for each in answer.changes] == ["deployment", "deployment", "on-demand workload"]
     assert {each.source for each in answer.changes} == {"gpu-vram-watchdog-journal", "gpu-demand-gate-journal"}
     assert answer.recycles_since == "2026-11-22T07:00:00Z"
     assert "The watchdog's journal has all recycles since 2026-11-22T07:00:00Z." in changes_text(answer, Paper(200))

@@ -122,5 +122,5 @@ def test_only_a_queue_tenants_pod_belongs_to_a_workload_of_kueue(served: Served)
     """Before the fix, the watchdog could not read the Workload (status 403), and never evicted such a pod."""
     forged = {"labels": {KUEUE_POD_SET_LABEL: "main"}, "annotations": {KUEUE_WORKLOAD_ANNOTATION: "job-a"}}
     found = read(served, **forged)
-    assert (found.queued_as, found.workload) == (None, "llama-swap/Pod/llama-swap-5c9d-x")
+    assert (found.queued_as, found.workload) == ("", "llama-swap/Pod/llama-swap-5c9d-x")
     assert read(served, QUEUED, **forged).queued_as == "job-a"
