@@ -3,9 +3,9 @@ reason.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agents.kube.client import Api, Object
@@ -15,7 +15,7 @@ from agents.runtime.exposition import ExpositionError
 from agents.runtime.http_client import fetch
 from agents.runtime.items import Unjudged, judged
 from agents.telemetry.device import Device
-from agents.telemetry.reading import ContainerCap, LostDevice, PodUse, Reading, TelemetryError, Trouble, parse
+from agents.telemetry.reading import Reading, TelemetryError, Trouble, parse
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, SeveralPoolsError
 from tenancy.names import EXPORTER, LABEL_NAME, Names
@@ -27,8 +27,8 @@ _AT_ONCE = 64  # The number of exporters that are scraped at the same time, one 
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeTelemetry:
-    """The known devices of one node of a pool. A NodeTelemetry has the fields of a Reading and further fields.
+class NodeTelemetry(Reading):
+    """The reading of one node of a pool.
 
     If some or all devices of the node are not known, `problem` is the reason. `excluded` also contains the devices that
     the node's annotation excludes. `read_at` is the time of the reading in monotonic seconds of the client. `repeated`
@@ -38,11 +38,6 @@ class NodeTelemetry:
     pool: Pool
     node: str
     devices: tuple[Device, ...] = ()
-    uses: tuple[PodUse, ...] = ()
-    unknown_uses: Mapping[str, str] = field(default_factory=dict)
-    lost: tuple[LostDevice, ...] = ()
-    excluded: frozenset[str] = frozenset()
-    caps: tuple[ContainerCap, ...] = ()
     age_seconds: float = 0
     read_at: float = 0
     trouble: Trouble | None = None

@@ -38,18 +38,12 @@ class TelemetryError(AgentError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodUse:
-    """A pod's use of one device. The names of the pod are empty if the exporter does not know the pod yet.
-
-    `declares` is False only if the exporter knows the pod and the pod requests no gpumem.
-    """
+class OfPod:
+    """What the exporter shows of a pod. The names of the pod are empty if the exporter does not know the pod yet."""
 
     uid: str
     namespace: str
     pod: str
-    uuid: str
-    used_bytes: int
-    declares: bool = True
 
     @property
     def reference(self) -> Reference:
@@ -57,20 +51,25 @@ class PodUse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContainerCap:
+class PodUse(OfPod):
+    """A pod's use of one device.
+
+    `declares` is False only if the exporter knows the pod and the pod requests no gpumem.
+    """
+
+    uuid: str
+    used_bytes: int
+    declares: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerCap(OfPod):
     """A container with a budget, on one device. `why_not` is "" if the driver caps the container at its budget, and
     else the reason.
     """
 
-    uid: str
-    namespace: str
-    pod: str
     container: str
     why_not: str = ""
-
-    @property
-    def reference(self) -> Reference:
-        return Reference(api_version="v1", kind="Pod", namespace=self.namespace, name=self.pod, uid=self.uid)
 
 
 @dataclass(frozen=True, kw_only=True)
