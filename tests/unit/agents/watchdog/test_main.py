@@ -36,6 +36,11 @@ SETTINGS = Settings(
 
 
 EVICTION = "/api/v1/namespaces/immich/pods/immich-ml/eviction"
+SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+
+
+def forbidden() -> Fault:
+    return Fault("POST", EVICTION, 403, "Forbidden", "cannot create pods/eviction", times=99)
 
 
 @pytest.fixture
@@ -146,16 +151,13 @@ def test_a_pod_that_may_neither_be_evicted_nor_deleted_is_reported(card: Card) -
 
 
 def test_a_refused_eviction_is_tried_once_a_run(card: Card) -> None:
-    card.served.cluster.faults = [Fault("POST", EVICTION, 403, "Forbidden", "cannot create pods/eviction", times=99)]
+    card.served.cluster.faults = [forbidden()]
     assert run(card, run_seconds=50) == 0
     assert not card.gone("immich-ml")
     assert card.calls("POST").count(EVICTION) == 1
     card.served.cluster.faults = []
     run(card)
     assert card.gone("immich-ml")
-
-
-FORBIDDEN = Fault("POST", EVICTION, 403, "Forbidden", "cannot create pods/eviction", times=99)
 
 
 def add_a_second_offender(card: Card) -> None:
@@ -183,7 +185,7 @@ def test_a_journal_that_cannot_be_corrected_does_not_end_the_run(card: Card) -> 
     """An entry of the journal is valid for one minute."""
     broken = Fault("PATCH", JOURNAL, 503, times=99)
     card.served.cluster.before_patch = lambda: card.served.cluster.faults.append(broken)
-    card.served.cluster.faults = [FORBIDDEN]
+    card.served.cluster.faults = [forbidden()]
     assert run(card, run_seconds=7) == 0
     assert any("the journal lists acts that were not done" in line["message"] for line in card.served.lines())
     card.served.cluster.faults = []
