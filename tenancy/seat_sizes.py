@@ -33,12 +33,6 @@ class SeatSizes:
                 several.setdefault(seat.gpumem_mib, set()).add(seat.devices_per_pod)
         return SeatSizes(spreads=spreads, several={mib: tuple(sorted(found)) for mib, found in several.items()})
 
-    def have(self, mib: int, devices: int) -> bool:
-        """Returns True if a pod with `mib` on each device is as large as one seat, or as several seats of one device
-        each.
-        """
-        return devices in self.several.get(mib, ()) or devices <= self.spreads.get(mib, 0)
-
     @property
     def texts(self) -> list[str]:
         """Returns the sizes for messages, such as `1536` and `20000 (2 devices)`."""

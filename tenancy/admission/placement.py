@@ -1,18 +1,18 @@
 """Finds the nodes of each tenant's GPU pods, from the pools of the tenant's workloads and queues."""
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, OnDemand, Seat, Unbudgeted
 
-_LONGEST_JOINED = 200
-
 
 @dataclass(frozen=True, kw_only=True)
 class PoolPlacement:
-    """A group of tenants with devices in the same pools, and the labels that all nodes of these pools have."""
+    """A group of tenants with devices in the same pools, and the labels that all nodes of these pools have.
+
+    `name` is unique, because no pool's name has a dot.
+    """
 
     name: str
     tenants: Sequence[str]
@@ -49,20 +49,10 @@ def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mappi
     for tenant in sorted(pools):
         groups.setdefault(tuple(sorted(pools[tenant])), []).append(tenant)
     return [
-        PoolPlacement(name=_joined(names), tenants=tenants, node_selector=shared)
+        PoolPlacement(name=".".join(names), tenants=tenants, node_selector=shared)
         for names, tenants in groups.items()
         if (shared := _in_common([selectors[name] for name in names]))
     ]
-
-
-def _joined(pools: Sequence[str]) -> str:
-    """Returns a unique name for a group of pools. Dots separate the pools, because no pool's name has a dot. A long
-    name is shortened, because a policy's name has at most 253 characters."""
-    joined = ".".join(pools)
-    if len(joined) <= _LONGEST_JOINED:
-        return joined
-    digest = hashlib.sha256(joined.encode()).hexdigest()[:16]
-    return f"{joined[: _LONGEST_JOINED - 17].rstrip('.-')}.{digest}"
 
 
 def _in_common(selectors: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -6,7 +6,7 @@ The text has the statements and the amounts of memory that the policy pack has p
 from collections.abc import Iterator
 
 from tenancy.host_memory.pool import HostMemoryPool, HostMemoryPools
-from tenancy.host_memory.proof import Burst, all_at_peak, bursts, requested_mib, victims
+from tenancy.host_memory.proof import Burst, all_at_peak, bursts, requested_mib
 
 
 def host_memory_chart(pools: HostMemoryPools) -> str:
@@ -24,13 +24,8 @@ def _lines(pool: HostMemoryPool) -> Iterator[str]:
     for burst in bursts(pool)[:1]:
         yield f"  worst burst     {_burst(pool, burst)}"
     yield f"  all peaks       {_burst(pool, all_at_peak(pool))}"
-    if above := [f"{w.name} by {w.peak_mib - w.request_mib}" for w in pool.workloads if w.peak_mib > w.request_mib]:
-        yield f"  above request   at their peaks: {', '.join(above)}"
-    if capped := [f"{w.name} {w.limit_mib}" for w in pool.workloads if w.peak_mib == w.limit_mib and w.burst_mib]:
-        yield f"  peak at limit   {', '.join(capped)}: what needs more is killed within its own limit, no victim helps"
     if not pool.node_taints:
         yield "  other pods      may run on these nodes too; node_taints would keep them off"
-    yield f"  the kernel      {_kernel(pool)}"
 
 
 def _burst(pool: HostMemoryPool, burst: Burst) -> str:
@@ -38,12 +33,3 @@ def _burst(pool: HostMemoryPool, burst: Burst) -> str:
     if burst.short_mib:
         return f"{burst.total_mib} ({who}): {burst.short_mib} short ({burst.short_mib / 1024:.1f} GiB)"
     return f"{burst.total_mib} ({who}), {pool.pods_mib - burst.total_mib} left with every victim gone"
-
-
-def _kernel(pool: HostMemoryPool) -> str:
-    if not victims(pool):
-        return "has no victim to choose"
-    if beyond := [workload.name for workload in pool.workloads if workload.limit_mib > pool.allocatable_mib]:
-        return f"finds no victim large enough for {', '.join(beyond)}, whose limit is above what is allocatable"
-    held = ", ".join(f"{w.name} {pool.oom_score_adj(w)}" for w in pool.workloads)
-    return f"kills a victim before any workload, even at its limit; the guard holds oom_score_adj at {held}"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from tenancy.decode import decode
-from tenancy.host_memory.oom import guarded_oom_score_adj, victim_oom_score_adj
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,15 +117,6 @@ class HostMemoryPool:
     def victim_request_mib(self) -> int:
         """Returns the largest host memory request of a disposable pod."""
         return max((disposable.request_mib for disposable in self.disposable), default=0)
-
-    def oom_score_adj(self, workload: Workload) -> int:
-        """Returns the oom_score_adj that the guard gives the workload on a node as declared.
-
-        All pods together and the whole machine can run out of memory. A value that protects the workload in the smaller
-        of two amounts of memory also protects it in the larger one, so the guard computes with the allocatable memory.
-        """
-        victim_adj = victim_oom_score_adj(self.victim_request_mib, self.memory_mib)
-        return guarded_oom_score_adj(workload.limit_mib, self.allocatable_mib, victim_adj)
 
 
 @dataclass(frozen=True, kw_only=True)

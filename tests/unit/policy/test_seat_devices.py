@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.ledger import Ledger, Pool, Seat
+from policy.admitted import PodJudge
+from tenancy.ledger import Ledger, Pool, Seat, Tenant
+from tenancy.policy_names import SEAT_SIZES
+from tenancy.seat_sizes import SeatSizes
 from tests.support.graphs import GPUMEM, LEDGER, T4, judge, ledger_object, platform, pool, put, seat
 from tests.support.placements import by_trying_everything
 
@@ -78,6 +81,25 @@ def test_a_pod_has_just_the_devices_of_its_seat(limits: dict[str, str], message:
     reported = judge(program)
     assert bool(reported) == bool(message), reported
     assert message is None or any(message in line for line in reported), reported
+
+
+def test_admission_takes_pods_as_large_as_a_seat_or_as_several_seats_of_one_device() -> None:
+    pool = Pool(name="t4", node_selector=T4.node_selector, nodes=1, device_count=6, memory_mib=15360, reserve_mib=1360)
+    seats = (
+        Seat(name="alone", tenant="x", pool="t4", gpumem_mib=3000, replicas=2),
+        Seat(name="pair", tenant="x", pool="t4", gpumem_mib=5000, replicas=2, devices_per_pod=2),
+        Seat(name="four", tenant="x", pool="t4", gpumem_mib=5000, devices_per_pod=4),
+    )
+    ledger = Ledger(domain=LEDGER.domain, pools=(pool,), seats=seats, tenants=(Tenant(name="x"),))
+
+    def is_a_seat(mib: int, devices: int) -> bool:
+        limits = {GPUMEM: str(mib * devices), COUNTED: str(devices)}
+        pod = {"spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]}}
+        return SEAT_SIZES not in {refusal.part for refusal in PodJudge(ledger, "x", pod).refusals()}
+
+    admitted = {(mib, devices) for mib in (3000, 5000, 6000) for devices in range(1, 7) if is_a_seat(mib, devices)}
+    assert admitted == {(3000, 1), (3000, 2), (5000, 2), (5000, 4)}
+    assert SeatSizes.of(seats).texts == ["3000", "5000 (2 devices)", "5000 (4 devices)"]
 
 
 def test_a_second_pod_on_a_seat_of_one_is_counted_by_its_devices() -> None:

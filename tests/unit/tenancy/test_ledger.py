@@ -9,7 +9,6 @@ from hypothesis import given
 
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, Pool, Seat, SeveralPoolsError
-from tenancy.seat_sizes import SeatSizes
 from tests.support.ledgers import GPUMEM, ledgers
 
 
@@ -69,18 +68,6 @@ def test_a_ledger_of_before_has_seats_of_one_device() -> None:
     ledger = Ledger.from_data({"domain": "example.com", "pools": [], "seats": [old]})
     assert ledger.seats[0].devices_per_pod == 1
     assert ledger.to_data()["seats"] == [old]
-
-
-def test_admission_takes_pods_as_large_as_a_seat_or_as_several_seats_of_one_device() -> None:
-    seats = (
-        Seat(name="alone", tenant="x", pool="t4", gpumem_mib=3000, replicas=2),
-        Seat(name="pair", tenant="x", pool="t4", gpumem_mib=5000, replicas=2, devices_per_pod=2),
-        Seat(name="four", tenant="x", pool="t4", gpumem_mib=5000, devices_per_pod=4),
-    )
-    sizes = SeatSizes.of(seats)
-    admitted = {(mib, devices) for mib in (3000, 5000, 6000) for devices in range(1, 7) if sizes.have(mib, devices)}
-    assert admitted == {(3000, 1), (3000, 2), (5000, 2), (5000, 4)}
-    assert sizes.texts == ["3000", "5000 (2 devices)", "5000 (4 devices)"]
 
 
 def test_a_node_is_the_one_pools_that_matches_it() -> None:

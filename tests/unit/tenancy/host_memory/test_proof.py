@@ -10,6 +10,8 @@ from tenancy.host_memory.oom import (
     PodState,
     burstable_oom_score_adj,
     eviction_order,
+    guarded_oom_score_adj,
+    victim_oom_score_adj,
 )
 from tenancy.host_memory.pool import HostMemoryPool
 from tenancy.host_memory.proof import all_at_peak, bursts, outranked, requested_mib, victims
@@ -63,8 +65,10 @@ def test_up_to_the_allocatable_memory_the_kernel_prefers_each_disposable_process
     # The kubelet computes with the request of the container, which may be a part of the pod's.
     asked = data.draw(st.integers(0, kind.request_mib))
     adj = burstable_oom_score_adj(asked, pool.memory_mib) if asked else BEST_EFFORT_ADJ
+    victim_adj = victim_oom_score_adj(pool.victim_request_mib, pool.memory_mib)
+    guarded = guarded_oom_score_adj(workload.limit_mib, pool.allocatable_mib, victim_adj)
     for total_mib in (pool.pods_mib, pool.memory_mib):
-        own = badness_pages(held, pool.oom_score_adj(workload), total_mib)
+        own = badness_pages(held, guarded, total_mib)
         assert own < badness_pages(data.draw(st.integers(0, kind.resident_most_mib)), adj, total_mib)
 
 
