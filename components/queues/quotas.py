@@ -34,19 +34,12 @@ Quotas = dict[DnsLabel, dict[ResourceName, QuotaSpec]]
 def _count_devices_whole(quotas: Quotas) -> Quotas:
     for flavor, resources in quotas.items():
         for resource, quota in resources.items():
-            if resource not in PARTIAL_RESOURCES:
-                for name, amount in quota:
-                    if amount is not None and not _is_whole(amount):
-                        raise ValueError(f"{flavor}.{resource}.{name} must be a whole number (got {amount!r})")
+            for name, amount in quota if resource not in PARTIAL_RESOURCES else ():
+                try:
+                    whole(amount or 0)
+                except QuantityError:
+                    raise ValueError(f"{flavor}.{resource}.{name} must be a whole number (got {amount!r})") from None
     return quotas
-
-
-def _is_whole(amount: int | str) -> bool:
-    try:
-        whole(amount)
-    except QuantityError:
-        return False
-    return True
 
 
 ResourceGroups = Annotated[Quotas, AfterValidator(_count_devices_whole)]
