@@ -5,12 +5,12 @@ Source: apis/kueue/v1beta2/multikueue_types.go and pkg/controller/admissioncheck
 
 from collections.abc import Iterable, Sequence
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from components.base.identity import Account, PolicyRule
 from components.base.manifest import Manifest, manifest
 from components.base.spec import ObjectName, ResourceName, Spec
-from components.queues.quotas import PARTIAL_RESOURCES, NonNegative
+from components.queues.quotas import NonNegative
 from tenancy.frameworks import Framework
 from tenancy.names import KUEUE, KUEUE_API, KUEUE_GROUP, KUEUE_MULTI_KUEUE, multi_kueue_check
 
@@ -32,13 +32,6 @@ class WorkerClusterSpec(Spec):
         "dispatch work.",
         examples=[{"nvidia.com/gpu": 8}],
     )
-
-    @field_validator("promises")
-    @classmethod
-    def _are_devices(cls, promises: dict[str, int]) -> dict[str, int]:
-        if others := [resource for resource in promises if resource in PARTIAL_RESOURCES]:
-            raise ValueError(f"are compared only for devices; remove {', '.join(others)}")
-        return promises
 
 
 def multi_kueue_cluster(name: str, spec: WorkerClusterSpec) -> Manifest:

@@ -113,10 +113,6 @@ def dispatches(config: Raw) -> None:
             "queues.cluster_queues.far.clusters.1: 'wets' is no key of queues.clusters; did you mean west?",
         ),
         (
-            put("queues clusters west promises cpu", 8),
-            "queues.clusters.west.promises: are compared only for devices; remove cpu",
-        ),
-        (
             put("queues clusters west promises", {}),
             "queues.clusters.west.promises: must not be empty",
         ),
