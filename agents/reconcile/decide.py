@@ -62,10 +62,6 @@ class NodePatch:
     reason: str
     note: str
 
-    @property
-    def warning(self) -> bool:
-        return self.reason != names.EVENT_ADVERTISED
-
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFinding:

@@ -28,7 +28,7 @@ from agents.runtime.clock import Clock, seconds_left
 from agents.runtime.log import Log
 from agents.runtime.settings import RUN_SECONDS, SECONDS, read, text, variable
 from tenancy.ledger import Ledger
-from tenancy.names import LEDGER, RECONCILE, Names, journal
+from tenancy.names import EVENT_ADVERTISED, LEDGER, RECONCILE, Names, journal
 
 # The maximum number of rounds in one pass of reconcile. A round reads the nodes and writes the differences.
 WRITES = 4
@@ -168,20 +168,14 @@ class Reconciler:
 
         The finalizer's name contains the domain of the keys, so that this function works even if the ledger is invalid.
         """
-        mine = {
-            finalizer: names for finalizer in stored.finalizers if (names := Names.of_capacity_finalizer(finalizer))
-        }
-        if not mine:
+        mine = next(filter(None, map(Names.of_capacity_finalizer, stored.finalizers)), None)
+        if mine is None:
             self.log.info("nothing to do: the ledger is being deleted and its capacity is removed from the nodes")
             return PassOutcome()
-        wrong = tuple(
-            problem
-            for names in mine.values()
-            for problem in self._report(self._write_all(stored, Ledger(domain=names.domain, pools=()), {}))
-        )
+        wrong = self._report(self._write_all(stored, Ledger(domain=mine.domain, pools=()), {}))
         if wrong:
             return PassOutcome(wrong=wrong, served=False)
-        rest = [finalizer for finalizer in stored.finalizers if finalizer not in mine]
+        rest = [finalizer for finalizer in stored.finalizers if finalizer != mine.capacity_finalizer]
         metadata = {"resourceVersion": stored.resource_version, "finalizers": rest}
         try:
             self.api.merge_patch(stored.path, {"metadata": metadata})
@@ -237,7 +231,7 @@ class Reconciler:
         """Writes the problems to the log and to Events. Returns the errors."""
         for finding in last.findings:
             self.log.warning(finding.note, **_fields(finding))
-            self._record(finding, warning=True)
+            self._record(finding)
         refused = (f"{finding.node.name}: {finding.note}" for finding in last.findings if finding.blocking)
         unsettled = (
             f"{change.node.name}: {last.refused[change.node.name]}"
@@ -261,30 +255,27 @@ class Reconciler:
             self.log.info("the node has changed; retrying", node=change.node.name)
             return
         self.log.info("wrote", **_fields(change), gpumem_mib=change.gpumem_mib, note=change.note)
-        self._record(change, change.warning, occasion=change.node.resource_version)
+        self._record(change, occasion=change.node.resource_version)
 
-    def _record(self, action: NodePatch | NodeFinding, warning: bool, occasion: str = "") -> None:
+    def _record(self, action: NodePatch | NodeFinding, occasion: str = "") -> None:
         event = Event(
             regarding=action.node.reference,
             reason=action.reason,
             note=action.note,
             action="Reconcile",
-            warning=warning,
+            warning=action.reason != EVENT_ADVERTISED,
             occasion=occasion,
         )
         recorder = Recorder(api=self.api, controller=RECONCILE, instance=self.settings.pod_name)
         recorder.try_record(event, self.clock.now(), self.log)
 
     def _count_nodes(self, last: PassEnd) -> dict[str, frozenset[str]]:
-        promised, snapshot = last.ledger, last.cache.snapshot()
-        found = {
-            pool.name: frozenset(node.name for node in decide.pool_nodes(promised, pool, snapshot))
-            for pool in promised.shared_pools
-        }
-        for pool in promised.shared_pools:
-            nodes = len(found[pool.name])
-            if nodes != pool.nodes:
-                self.log.warning(f"pool {pool.name}: {nodes} nodes match, pools.{pool.name}.nodes is {pool.nodes}")
+        snapshot, found = last.cache.snapshot(), {}
+        for pool in last.ledger.shared_pools:
+            nodes = frozenset(node.name for node in decide.pool_nodes(last.ledger, pool, snapshot))
+            found[pool.name] = nodes
+            if len(nodes) != pool.nodes:
+                self.log.warning(f"pool {pool.name}: {len(nodes)} nodes match, pools.{pool.name}.nodes is {pool.nodes}")
         return found
 
 
