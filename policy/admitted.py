@@ -24,8 +24,14 @@ from tenancy.pod_security import node_access_fields
 from tenancy.policy_names import Refusal
 from tenancy.workload import Manifest, containers_of, map_at, maps_at, pod_request, pod_template
 
-# These parts say nothing about a pod: if a namespace has the labels that the stack gives it, and where a pod goes.
-_ABOUT_NO_POD = (policy_names.POD_SECURITY, policy_names.PLACE_QUEUED, policy_names.PLACE_SEATED)
+# These parts say nothing about a pod: if a namespace has the labels that the stack gives it, where a pod goes, and how
+# agents find it.
+_ABOUT_NO_POD = (
+    policy_names.POD_SECURITY,
+    policy_names.PLACE_QUEUED,
+    policy_names.PLACE_SEATED,
+    policy_names.GPU_POD_STAMP,
+)
 
 
 # A part on the left adds nothing for a reader who is told about a part on the right: a pod of no tenant has no budget,

@@ -74,6 +74,10 @@ CLUSTER_TYPE = "kubernetes:core/v1:NamespacePatch"
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
 KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
 
+# Admission sets this label on each new pod that reaches a GPU, so that an agent can watch these pods alone. The label
+# is an index and no proof: a pod that is older than the policy lacks it, and a tenant may remove it.
+GPU_POD, GPU_POD_VALUE = "gpu-tenancy/gpu-pod", "true"
+
 # The Deployment controller writes this label on ReplicaSets and their pods.
 POD_TEMPLATE_HASH = "pod-template-hash"
 

@@ -16,6 +16,7 @@ DEVICE_CAPPED = "gpu-tenancy-device-capped"
 DEVICE_CAPPED_DEBUG = "gpu-tenancy-device-capped-debug"
 DEVICE_CAP_STAMP = "gpu-tenancy-device-cap-stamp"
 DEVICE_STAMP = "gpu-tenancy-device-stamp"
+GPU_POD_STAMP = "gpu-tenancy-gpu-pod-stamp"
 DEVICE_HIDE = "gpu-tenancy-device-hide"
 DEVICE_STAMP_DEBUG = "gpu-tenancy-device-stamp-debug"
 DEVICE_ENVIRONMENT = "gpu-tenancy-device-environment"
@@ -63,6 +64,7 @@ _PART_OF = {
     DEVICE_SPREAD: DEVICE_PLACED,
     QUEUED_PODS_KEPT: QUEUED_PODS,
     HOST_MEMORY_CLASSES: HOST_MEMORY_CLASSES,
+    GPU_POD_STAMP: DEVICE_STAMP,
     DEVICE_HIDE: DEVICE_STAMP,
     DEVICE_STAMP_DEBUG: DEVICE_STAMP,
     PLACE_QUEUED: DEVICE_STAMP,

@@ -212,8 +212,18 @@ def override_node_selector(node_selector: Mapping[str, str]) -> str:
     An ApplyConfiguration would replace the whole nodeSelector, because the nodeSelector is an atomic field.
     """
     start = f"(has(object.spec.nodeSelector) ? [] : {add('/spec/nodeSelector', '{}')})"
-    escaped = ((key.replace("~", "~0").replace("/", "~1"), value) for key, value in sorted(node_selector.items()))
-    return " + ".join([start, *(set_field(f"nodeSelector/{key}", value) for key, value in escaped)])
+    labels = (set_field(f"nodeSelector/{_escaped(key)}", value) for key, value in sorted(node_selector.items()))
+    return " + ".join([start, *labels])
+
+
+def set_label(key: str, value: str) -> str:
+    """JSON Patch: sets a label of the object."""
+    start = f"(has(object.metadata.labels) ? [] : {add('/metadata/labels', '{}')})"
+    return f"{start} + {add(f'/metadata/labels/{_escaped(key)}', quoted(value))}"
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def _add_variable(field: str, variable: str, condition: str) -> str:

@@ -27,8 +27,24 @@ from tenancy.admission.queued import QueueTenants, queue_policies
 from tenancy.admission.seats import TenantSeatSizes, gpu_count_use, seat_labels, seat_sizes, whole_devices
 from tenancy.frameworks import Framework
 from tenancy.ledger import AdmissionTerms, Ledger
-from tenancy.names import SCHEDULER, SCHEDULER_ACCOUNT, SYSTEM_PRIORITIES, Names, service_account_user
-from tenancy.policy_names import GPU_BUDGET, PLACE_QUEUED, PLACE_SEATED, PRIORITY_SYSTEM, PRIORITY_USE, STAMP_PRIORITY
+from tenancy.names import (
+    GPU_POD,
+    GPU_POD_VALUE,
+    SCHEDULER,
+    SCHEDULER_ACCOUNT,
+    SYSTEM_PRIORITIES,
+    Names,
+    service_account_user,
+)
+from tenancy.policy_names import (
+    GPU_BUDGET,
+    GPU_POD_STAMP,
+    PLACE_QUEUED,
+    PLACE_SEATED,
+    PRIORITY_SYSTEM,
+    PRIORITY_USE,
+    STAMP_PRIORITY,
+)
 from tenancy.seat_sizes import SeatSizes
 
 
@@ -81,6 +97,7 @@ def parts(rules: AdmissionRules) -> list[Manifest]:
         *priority_stamps(rules),
         *(queued_placement(rules, each) for each in placement.queue_tenant_placements(ledger)),
         *(seated_placement(rules, each) for each in seated),
+        gpu_pod_stamp(rules),
         *device_stamps(names, by_device=bool(devices)),
         gpu_budget(rules),
         routes.runtimes(names, rules.without_budget),
@@ -145,6 +162,13 @@ def _priority_stamp(name: str, priority: str, scope: Scope) -> Manifest:
     # The API server must call this policy only once. A second call would remove the number that the API server's plugin
     # `Priority` has written into the pod.
     return mutating(name, scope, operations, again=False)
+
+
+def gpu_pod_stamp(rules: AdmissionRules) -> Manifest:
+    """Labels each pod that reaches a GPU."""
+    return mutating(
+        GPU_POD_STAMP, Scope(outside_namespaces(), _reaches_gpu(rules)), [cel.set_label(GPU_POD, GPU_POD_VALUE)]
+    )
 
 
 def queued_placement(rules: AdmissionRules, placed: PoolPlacement) -> Manifest:

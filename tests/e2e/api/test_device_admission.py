@@ -126,6 +126,26 @@ def test_a_pod_without_a_budget_is_not_the_schedulers_and_sees_what_the_device_p
     assert variables(spec) == [seen]
 
 
+@pytest.mark.parametrize("labels", [None, {"app": "a"}])
+@pytest.mark.parametrize(
+    ("manifest", "reaches_a_gpu"),
+    [
+        (pod(container(limits=ASKED)), True),
+        (gpu_pod(None), True),
+        (pod(runtimeClassName="nvidia"), True),
+        (pod(), False),
+    ],
+    ids=["a budget", "a GPU without a budget", "the runtime alone", "no GPU"],
+)
+def test_a_new_pod_that_reaches_a_gpu_gets_the_label_by_which_agents_watch_it(
+    cluster: ApiServer, manifest: Pod, reaches_a_gpu: bool, labels: dict[str, str] | None
+) -> None:
+    metadata = {**manifest["metadata"], **({} if labels is None else {"labels": labels})}
+    created = create(cluster, "tts", {**manifest, "metadata": metadata}).body
+    expected = {**(labels or {}), **({names.GPU_POD: names.GPU_POD_VALUE} if reaches_a_gpu else {})}
+    assert created["metadata"].get("labels", {}) == expected
+
+
 def test_an_exempt_namespace_is_left_alone(cluster: ApiServer) -> None:
     spec = create(cluster, "nvidia", gpu_pod()).body["spec"]
     assert (spec["schedulerName"], variables(spec)) == ("default-scheduler", [[]])

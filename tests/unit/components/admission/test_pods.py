@@ -98,6 +98,7 @@ EVERYWHERE_BUT = {
     "priority-use-gpu": ["inference", "kube-system"],
     "priority-system": ["agents", "kube-system", "kueue-system"],
     "device-environment": ["kube-system"],
+    "gpu-pod-stamp": ["kube-system"],
 }
 QUEUED = {"queued-pods", "queued-owners"}
 ONLY = {
