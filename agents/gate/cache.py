@@ -1,52 +1,34 @@
-"""The nodes and bound pods of a run of the gate. The first sample lists the nodes and bound pods, and watches keep the
-cache up to date.
+"""The nodes, GPU pods and exporters of a run of the gate. Watches keep them up to date after the first list.
 
-The cache is up to date only if every watch is open and every received event is applied. If the cache is not up to date,
-the gate lists the nodes and pods again for the sample.
+Admission labels each pod that reaches a GPU, so the cost of the gate does not depend on other pods. The label is only
+an index. If a pod without the label uses a device, or before an act, the gate lists all pods of the node.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from agents.gate.pods import BoundPod, bound_pod
 from agents.kube.client import Api, Object
 from agents.kube.fields import named, uid_of
 from agents.kube.informer import Watches, WatchSource, read_list
 from agents.kube.nodes import NODES, Node, node_of
-from agents.kube.pods import BOUND, PODS, bound_pods_selector
+from agents.kube.pods import GPU_PODS, PODS, bound_pods_selector, pods_of
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.items import ItemProblems
 from agents.runtime.log import Log
-from agents.telemetry.client import Exporter, exporter_of
-from tenancy.choices import Sharing
-from tenancy.ledger import Ledger, SeveralPoolsError
+from agents.telemetry.client import EXPORTERS, Exporter, NodeTelemetry, exporter_of
+from tenancy.ledger import Ledger
 
-# If the pools have fewer nodes than this number, the gate lists and watches the pods of each node separately.
-_MANY_NODES = 10
-# If a watch brings no event for this many seconds, the gate has applied all earlier events.
-_QUIET_SECONDS = 0.05
-# The number of times that a sample waits for events or for the opening of a watch. A sample that has waited this number
-# of times uses new lists.
-_MOST_WAITS = 40
-
-
-class Following(Protocol):
-    """The open watches. The watches have the methods of agents.kube.informer.Watches."""
-
-    @property
-    def all_open(self) -> bool: ...
-
-    def take(self, seconds: float) -> list[Object]: ...
-
-    def close(self) -> None: ...
+# A sample takes events so many times, and waits so long for more events after events.
+_MOST_ROUNDS = 20
+_ROUND_SECONDS = 0.05
 
 
 @dataclass(kw_only=True)
 class ClusterCache:
-    """Stores nodes by name. Stores by UID the exporters' pods and all other pods on nodes with telemetry.
+    """Stores nodes by name, and GPU pods and the exporters' pods by UID.
 
     `exporter_namespace` is the namespace of the exporters' pods.
     """
@@ -56,127 +38,84 @@ class ClusterCache:
     log: Log
     problems: ItemProblems
     exporter_namespace: str
-    watch: Callable[[Api, Clock, Sequence[WatchSource]], Following] = Watches
-    _nodes: dict[str, Node] = field(default_factory=dict)
+    watch: Callable[[Api, Clock, Sequence[WatchSource]], Watches] = Watches
+    nodes: dict[str, Node] = field(default_factory=dict)
+    exporters: dict[str, Exporter] = field(default_factory=dict)
     _pods: dict[str, BoundPod] = field(default_factory=dict)
-    _exporters: dict[str, Exporter] = field(default_factory=dict)
     _ledger: Ledger | None = None
-    _names: frozenset[str] = frozenset()
-    _watches: Following | None = None
+    _watches: Watches | None = None
 
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """Returns the nodes sorted by name, as in a list of the API."""
-        return tuple(self._nodes[name] for name in sorted(self._nodes))
-
-    @property
-    def pool_nodes(self) -> Mapping[str, object]:
-        """Returns, for each node with telemetry, the fields on which its telemetry depends."""
-        if self._ledger is None:
-            return {}
-        key = self._ledger.names.device_excluded
-        found = {name: self._nodes[name] for name in self._with_telemetry(self._ledger)}
-        return {name: (node.labels, node.annotations.get(key)) for name, node in found.items()}
-
-    @property
-    def pods(self) -> tuple[BoundPod, ...]:
-        return tuple(self._pods.values())
-
-    @property
-    def exporters(self) -> tuple[Exporter, ...]:
-        return tuple(self._exporters.values())
-
-    def update(self, ledger: Ledger) -> bool:
-        """Applies all events of the watches to the cache. Returns False if the cache is not up to date, so that the
-        gate must list the objects again.
-
-        The cache depends on the ledger, so a new ledger also needs new lists.
+    def update(self, ledger: Ledger) -> None:
+        """Applies the events that have arrived. Lists all objects at first, and after a watch has failed or the
+        resource domain has changed. Raises ApiError.
         """
-        if self._watches is None:
-            return False
-        if ledger == self._ledger and self._is_drained(self._watches) and self._names == self._with_telemetry(ledger):
-            return True
-        self.close()
-        return False
-
-    def list_all(self, ledger: Ledger) -> None:
-        """Rebuilds the cache from new lists, and opens the watches. Raises ApiError."""
-        self.close()
-        self._ledger = ledger
-        nodes = read_list(self.api, NODES, node_of)
-        self._nodes = {node.name: node for node in nodes.items}
-        self._pods, self._exporters = {}, {}
-        self._names = self._with_telemetry(ledger)
-        lists = [read_list(self.api, PODS, self._kept, selection) for selection in _selections(self._names)]
-        self._watches = self.watch(self.api, self.clock, [nodes.source, *(found.source for found in lists)])
+        if self._watches is not None and self._ledger is not None and self._ledger.names == ledger.names:
+            try:
+                self._take(self._watches)
+            except AgentError as error:
+                self.log.info(f"lost a watch, lists again: {error}")
+            else:
+                return
+        self._list(ledger)
 
     def close(self) -> None:
-        """Closes the watches. The cache is not up to date until the next list."""
+        """Closes the watches. The next update lists the objects again."""
         watches, self._watches = self._watches, None
         if watches is not None:
             watches.close()
 
-    def _is_drained(self, watches: Following) -> bool:
-        """Applies the watches' events until no event is left. Returns False if a watch has failed, is not open, or has
-        too many events.
+    def pods_on(self, reading: NodeTelemetry, ledger: Ledger, *, listed: bool) -> list[BoundPod]:
+        """Returns the pods on the node that have not ended. Lists the pods of the node if `listed`, or if the watch
+        lacks a pod that uses a device. Raises ApiError.
         """
-        try:
-            for _ in range(_MOST_WAITS):
-                events = watches.take(_QUIET_SECONDS)
-                for event in events:
-                    self.problems.judge("event of", named(event["object"]), partial(self._apply, event), lambda _: None)
-                if not events and watches.all_open:
-                    return True
-        except AgentError as error:
-            self.log.info(f"lost a watch, lists again: {error}")
-            return False
-        self.log.info("the watches are not up to date, lists again")
-        return False
+        watched = [pod for pod in self._pods.values() if pod.node == reading.node]
+        if not listed and {use.uid for use in reading.uses} <= {pod.uid for pod in watched}:
+            return watched
+        items = self.api.items(PODS, fieldSelector=bound_pods_selector(reading.node))
+        return [pod for item in items if (pod := bound_pod(item, ledger, self.problems))]
 
-    def _with_telemetry(self, ledger: Ledger) -> frozenset[str]:
-        return frozenset(name for name, node in self._nodes.items() if _has_telemetry(node, ledger))
+    def _list(self, ledger: Ledger) -> None:
+        self.close()
+        self._ledger, self.nodes, self.exporters, self._pods = ledger, {}, {}, {}
+        sources = [
+            read_list(self.api, NODES, self._add_node).source,
+            read_list(self.api, PODS, self._add_pod, GPU_PODS).source,
+            read_list(self.api, pods_of(self.exporter_namespace), self._add_pod, EXPORTERS).source,
+        ]
+        self._watches = self.watch(self.api, self.clock, sources)
+
+    def _take(self, watches: Watches) -> None:
+        """Applies the events that have arrived. A watch reads further events only after the ones before are applied."""
+        seconds = 0.0
+        for _ in range(_MOST_ROUNDS):
+            events = watches.take(seconds)
+            if not events:
+                return
+            seconds = _ROUND_SECONDS
+            for event in events:
+                self.problems.judge("event of", named(event["object"]), partial(self._apply, event), lambda _: None)
 
     def _apply(self, event: Object) -> None:
         found, gone = event["object"], event["type"] == "DELETED"
-        match found.get("kind"):
-            case "Node" if event["type"] != "BOOKMARK":
-                self._nodes.pop(named(found), None)
-                if not gone:
-                    self._nodes[named(found)] = node_of(found)
-            case "Pod" if event["type"] != "BOOKMARK":
-                uid = uid_of(found)
-                self._pods.pop(uid, None)
-                self._exporters.pop(uid, None)
-                if not gone:
-                    self._kept(found)
+        if event["type"] == "BOOKMARK":
+            return
+        if found["kind"] == "Node":
+            self.nodes.pop(named(found), None)
+            if not gone:
+                self._add_node(found)
+        else:
+            self._pods.pop(uid_of(found), None)
+            self.exporters.pop(uid_of(found), None)
+            if not gone:
+                self._add_pod(found)
 
-    def _kept(self, item: Object) -> str | None:
-        """Stores the pod if it is on a node with telemetry and has not ended. Returns the UID of a stored
-        pod, or None.
-        """
-        pod = None if self._ledger is None else bound_pod(item, self._names, self._ledger, self.problems)
-        if pod is None:
-            return None
-        self._pods[pod.uid] = pod
-        if pod.namespace == self.exporter_namespace and (exporter := exporter_of(item)):
-            self._exporters[pod.uid] = exporter
-        return pod.uid
+    def _add_node(self, item: Object) -> None:
+        self.nodes[named(item)] = node_of(item)
 
-
-def _has_telemetry(node: Node, ledger: Ledger) -> bool:
-    try:
-        pool = ledger.pool_of(node.labels)
-    except SeveralPoolsError as error:
-        return any(pool.sharing is Sharing.MEMORY for pool in error.pools)
-    return pool is not None and pool.sharing is Sharing.MEMORY
-
-
-def _selections(names: Collection[str]) -> list[Mapping[str, str]]:
-    """Returns the selectors for the pods on these nodes. The result has one selector for each node, or one selector for
-    all nodes.
-    """
-    return (
-        [BOUND]
-        if len(names) >= _MANY_NODES
-        else [{"fieldSelector": bound_pods_selector(name)} for name in sorted(names)]
-    )
+    def _add_pod(self, item: Object) -> None:
+        """Stores an exporter, or a pod that is on a node and has not ended."""
+        exporter = exporter_of(item) if item["metadata"]["namespace"] == self.exporter_namespace else None
+        if exporter is not None:
+            self.exporters[uid_of(item)] = exporter
+        elif self._ledger is not None and (pod := bound_pod(item, self._ledger, self.problems)):
+            self._pods[pod.uid] = pod

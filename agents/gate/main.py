@@ -1,13 +1,13 @@
 """gate: scales on-demand workloads from 0 to 1 replica while there is headroom, and back to 0.
 
 A pass of the gate reads the journal, the devices, the pods, the Deployments and their demand. After reading, the pass
-decides, writes the journal, and scales Deployments. Watches keep the nodes and pods in the cache up to date. Before a
-pass scales a Deployment, it lists the nodes and pods again. If two runs overlap, the run that fails to write the
-journal scales no Deployment. If a workload's namespace or probe causes an error, the gate writes an Event on its
-Deployment and continues.
+decides, writes the journal, and scales Deployments. Watches keep the nodes and GPU pods in the cache up to date. Before
+a pass scales a Deployment, it lists the nodes and the pods of the pools again. If two runs overlap, the run that fails
+to write the journal scales no Deployment. If a workload's namespace or probe causes an error, the gate writes an Event
+on its Deployment and continues.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -21,19 +21,20 @@ from agents.gate.decide import decide, entry_after
 from agents.gate.deployments import Deployment
 from agents.gate.headroom import used_mib
 from agents.gate.ownership import JournalEntry, Ownership, follow, ownership_of
-from agents.gate.pods import Seating, is_incomplete, read_seating, with_ended
+from agents.gate.pods import Seating, ended_pods
 from agents.gate.probes import fetch_answer
 from agents.gate.types import Action, GateState, Intent, Streak
 from agents.kube.client import Api, ApiError, in_cluster
 from agents.kube.events import Event, Recorder
 from agents.kube.journal import Journal, JournalError, Record
-from agents.kube.nodes import read_nodes
+from agents.kube.nodes import Node, read_nodes
+from agents.kube.pods import waiting_seats
 from agents.runtime.clock import Clock, Moment
 from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
 from agents.runtime.settings import SECONDS, read, variable
 from agents.telemetry import client, sampling
-from agents.telemetry.client import NodeTelemetry, Scraper, list_exporters
+from agents.telemetry.client import NodeTelemetry, Scraper
 from agents.telemetry.sampling import IncompletePassError
 from tenancy import names
 from tenancy.decode import DecodeError, decode
@@ -73,14 +74,13 @@ def run(settings: Settings, api: Api, clock: Clock, log: Log) -> int:
 
 @dataclass(kw_only=True)
 class _Sample:
-    """The readings of a sample, and the nodes that the watches showed before the readings.
-
-    `before` has the seats and pods of the last sample. `listed` is True after the sample has listed the pods.
+    """The readings of a sample, and the nodes that the watch showed before the readings. `before` has the pods of the
+    last sample. `listed` is True after the sample has listed the pods of the pools' nodes.
     """
 
     ledger: Ledger
+    nodes: Sequence[Node]
     readings: tuple[NodeTelemetry, ...]
-    nodes: Mapping[str, object]
     before: Seating
     now: int
     listed: bool = False
@@ -150,57 +150,47 @@ class GateRun:
     def _sample(self, ledger: Ledger, now: int) -> _Sample:
         """Reads the exporters first, and then the pods. Raises AgentError."""
         before, self.readings = self.readings, {}
-        is_current = self.cache.update(ledger)
-        nodes = self.cache.pool_nodes
+        self.cache.update(ledger)
+        nodes = [self.cache.nodes[name] for name in sorted(self.cache.nodes)]
         readings = client.read(
-            self.cache.exporters if is_current else list_exporters(self.api, self.settings.exporter_namespace),
+            self.cache.exporters.values(),
             ledger,
-            self.cache.nodes if is_current else read_nodes(self.api),
+            nodes,
             port=self.settings.exporter_port,
             scraper=self.scraper,
             monotonic=self.clock.monotonic,
         )
         self.readings = {reading.node: reading for reading in readings}
         marked = tuple(replace(each, repeated=not each.is_new(before.get(each.node))) for each in readings)
-        sample = _Sample(ledger=ledger, readings=marked, nodes=nodes, before=self.seating, now=now)
-        if is_current and self.cache.update(ledger):
-            self._read_pods(sample)
-            if not is_incomplete(self.seating, sample.before, self.cache.pods):
-                return sample
-            self.log.info("the watches lack a pod, lists again")
-        self._list_pods(sample)
-        return sample
-
-    def _list_pods(self, sample: _Sample) -> None:
-        self.cache.list_all(sample.ledger)
+        sample = _Sample(ledger=ledger, nodes=nodes, readings=marked, before=self.seating, now=now)
+        self.cache.update(ledger)
         self._read_pods(sample)
-        sample.listed = True
+        return sample
 
     def _read_pods(self, sample: _Sample) -> None:
         pools = {gate.pool for gate in self.settings.gates}
         gated = [reading for reading in sample.readings if reading.pool.name in pools]
-        found = read_seating(
-            self.api,
-            sample.ledger,
-            gated,
-            self.cache.pods,
-            self.problems,
+        pods = [pod for reading in gated for pod in self.cache.pods_on(reading, sample.ledger, listed=sample.listed)]
+        self.seating = Seating(
+            seats=sample.ledger.seats,
+            pods=(*pods, *ended_pods(pods, gated, sample.before.pods, sample.now)),
+            waiting=tuple(waiting_seats(self.api, sample.ledger, self.problems)),
             starting_seconds=self.settings.starting_seconds,
         )
-        self.seating = with_ended(found, gated, sample.before, sample.now)
 
     def _decide(self, states: Sequence[GateState], sample: _Sample) -> tuple[Intent, ...]:
-        """Returns the intents. A watch may deliver its events late, so a sample that counts for an act uses new lists.
-
-        Raises AgentError.
+        """Returns the intents. A watch may deliver its events late, and not every pod has the label, so a sample that
+        counts for an act lists the nodes and pods. Raises AgentError.
         """
         intents = decide(states, sample.readings, self.seating, sample.now)
         counts = not self.settings.dry_run and any(intent.signal.act is not Action.KEEP for intent in intents)
         if not counts or sample.listed:
             return intents
-        self._list_pods(sample)
-        if self.cache.pool_nodes != sample.nodes:
-            raise IncompletePassError("no gate is opened or closed: a node of a pool has changed since the readings")
+        sample.listed = True
+        if _shown(read_nodes(self.api), sample.ledger) != _shown(sample.nodes, sample.ledger):
+            self.cache.close()
+            raise IncompletePassError("no gate is opened or closed: a node has changed since the readings")
+        self._read_pods(sample)
         return decide(states, sample.readings, self.seating, sample.now)
 
     def _now(self) -> datetime:
@@ -364,6 +354,11 @@ class GateRun:
     @property
     def _journal(self) -> Journal:
         return Journal(api=self.api, namespace=self.settings.ledger_namespace, name=names.journal(names.GATE))
+
+
+def _shown(nodes: Iterable[Node], ledger: Ledger) -> Mapping[str, object]:
+    """Returns the fields of each node on which its telemetry depends."""
+    return {node.name: (node.labels, node.annotations.get(ledger.names.device_excluded)) for node in nodes}
 
 
 def _unreadable(gate: GateConfig, entry: JournalEntry | None, why: str) -> GateState | None:

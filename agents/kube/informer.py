@@ -144,13 +144,6 @@ class Watches:
         for thread in self._threads:
             thread.start()
 
-    @property
-    def all_open(self) -> bool:
-        """Returns True if every watch is open. While the watch of a collection is closed, events of the collection do
-        not arrive.
-        """
-        return len(self._watches) == len(self._threads)
-
     def take(self, seconds: float) -> list[Object]:
         """Returns the events since the last call. If no event arrives within `seconds`, returns an empty list.
 

@@ -15,16 +15,17 @@ from tenancy.caps import Cap, caps_of
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.devices.waiting import WaitingSeat, seats_for
 from tenancy.ledger import Ledger, Seat
-from tenancy.names import MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME, Names
+from tenancy.names import GPU_POD, GPU_POD_VALUE, MIRROR_ANNOTATION, REFUSED_AS_MEASURED, SCHEDULER_NAME, Names
 from tenancy.reach import MOST_GRACE_SECONDS
 from tenancy.workload import map_at, maps_at, memory_limit_mib, pod_request
 
 PODS = api_path("v1", "pods")
 # Field selectors for pods. UNSCHEDULED selects unbound pods of our scheduler. LIVE selects pods that have not ended.
-# BOUND selects bound pods that have not ended.
+# BOUND selects bound pods that have not ended, and GPU_PODS those of them that reach a GPU by the label of admission.
 UNSCHEDULED = {"fieldSelector": f"spec.nodeName=,spec.schedulerName={SCHEDULER_NAME}"}
 LIVE = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 BOUND = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+GPU_PODS = {**BOUND, "labelSelector": f"{GPU_POD}={GPU_POD_VALUE}"}
 _ENDED = ("Succeeded", "Failed")
 _LATE_SECONDS = 60  # A terminating pod may need this many seconds beyond its grace period.
 # The longest kind or name of an owner that the agents accept. The API server does not limit the kind or the name of an

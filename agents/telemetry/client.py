@@ -24,6 +24,7 @@ from tenancy.units import MIB
 # Two readings are the same reading if they are less than this many seconds apart.
 _STEP_SECONDS = 1.0
 _AT_ONCE = 64  # The number of exporters that are scraped at the same time, one for each node of a large cluster.
+EXPORTERS = {"labelSelector": f"{LABEL_NAME}={EXPORTER}"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ def exporter_of(item: Object) -> Exporter | None:
 
 def list_exporters(api: Api, namespace: str) -> tuple[Exporter, ...]:
     """Returns the running exporters in this namespace. Raises ApiError."""
-    listed = map(exporter_of, api.items(pods_of(namespace), labelSelector=f"{LABEL_NAME}={EXPORTER}"))
+    listed = map(exporter_of, api.items(pods_of(namespace), **EXPORTERS))
     return tuple(filter(None, listed))
 
 

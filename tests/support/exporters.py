@@ -46,6 +46,7 @@ def device_reader(
 def add_exporter(served: Served, node: str = "k8s-node1", ip: str = "10.0.0.9", **status: str) -> None:
     served.cluster.pods.append(
         {
+            "kind": "Pod",
             "metadata": {
                 "name": f"exporter-{ip}",
                 "namespace": "nodes",

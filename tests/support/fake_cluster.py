@@ -17,7 +17,16 @@ from agents.kube.transport import Transport
 from agents.runtime.clock import Clock
 from agents.runtime.log import Log
 from tenancy.ledger import Ledger, Pool
-from tenancy.names import LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LEDGER, LEDGER_KEY, SYSTEM_NAMESPACE, Names
+from tenancy.names import (
+    GPU_POD,
+    GPU_POD_VALUE,
+    LABEL_GPU_COUNT,
+    LABEL_GPU_MEMORY,
+    LEDGER,
+    LEDGER_KEY,
+    SYSTEM_NAMESPACE,
+    Names,
+)
 from tenancy.quantity import canonical, whole
 from tests.support.in_memory import InMemory
 from tests.support.waiting import PATIENCE_SECONDS
@@ -97,6 +106,7 @@ class FakeCluster:
         requests = {NAMES.gpumem: gpumem, "cpu": cpu}
         container = {"name": "c", "resources": {"limits": {NAMES.gpumem: gpumem}, "requests": requests}}
         metadata = {"name": name, "namespace": "immich", "uid": f"uid-{name}", "resourceVersion": self.next_version()}
+        metadata |= {"labels": {GPU_POD: GPU_POD_VALUE}}
         spec = {"nodeName": node, "containers": [container]}
         self.pods.append({"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}})
         self.tell("ADDED", "/api/v1/pods", self.pods[-1])
@@ -183,11 +193,9 @@ class FakeCluster:
                     news = self.history[told:]
                 told += len(news)
                 for where, event in news:
-                    if (
-                        where == path
-                        and _selected(event["object"], query)
-                        and int(event["object"]["metadata"].get("resourceVersion", version + 1)) > version
-                    ):
+                    found = event["object"]
+                    is_news = int(found["metadata"].get("resourceVersion", version + 1)) > version
+                    if is_news and _is_below(found, where, path) and _selected(found, query):
                         yield event
         finally:
             with self.happened:
@@ -232,7 +240,8 @@ class FakeCluster:
         if path == "/api/v1/nodes":
             return 200, self.page([node for node in self.nodes.values() if _selected(node, query)], query)
         if path.endswith("/pods"):
-            return 200, self.page(self.select(query), query)
+            found = [pod for pod in self.select(query) if _is_below(pod, "/api/v1/pods", path)]
+            return 200, self.page(found, query)
         if path.endswith(("/resourceslices", "/resourceclaims", "/configmaps")):
             found = [found for where, found in self.objects.items() if where.startswith(f"{path}/")]
             return 200, self.page([each for each in found if _selected(each, query)], query)
@@ -247,10 +256,7 @@ class FakeCluster:
             key, _, value = term.partition("=")
             if key == "spec.nodeName":
                 selected = [pod for pod in selected if pod["spec"].get("nodeName", value) == value]
-        if "labelSelector" in query:
-            key, _, value = query["labelSelector"].partition("=")
-            selected = [pod for pod in selected if pod["metadata"].get("labels", {}).get(key) == value]
-        return selected
+        return [pod for pod in selected if _selected(pod, query)]
 
     def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if path.endswith("/eviction") and (pod := self.pod(path.removesuffix("/eviction"))):
@@ -329,9 +335,18 @@ class FakeCluster:
         return {"items": items[start : start + limit], "metadata": metadata}
 
 
+def _is_below(found: Mapping[str, Any], collection: str, path: str) -> bool:
+    namespaced = f"/namespaces/{found['metadata'].get('namespace')}/pods"
+    return path == collection or (path.endswith(namespaced) and collection == "/api/v1/pods")
+
+
 def _selected(found: Mapping[str, Any], query: Mapping[str, str]) -> bool:
     key, _, value = query.get("fieldSelector", "").partition("=")
-    return key != "metadata.name" or found["metadata"].get("name", value) == value
+    label, _, wanted = query.get("labelSelector", "").partition("=")
+    labels = found["metadata"].get("labels") or {}
+    return (key != "metadata.name" or found["metadata"].get("name", value) == value) and (
+        not label or labels.get(label) == wanted
+    )
 
 
 def merge(target: dict[str, Any], patch: Mapping[str, Any]) -> None:

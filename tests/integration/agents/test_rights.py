@@ -71,6 +71,8 @@ def environ(busy: ServedOverTls, graph: Graph, **changes: str) -> dict[str, str]
 @pytest.fixture
 def busy(served: ServedOverTls) -> Iterator[ServedOverTls]:
     with measured(served, card(FREE_MIB)):
+        (exporter,) = served.cluster.pods
+        exporter["metadata"]["namespace"] = names.node_agent_namespace(CLUSTER.system_namespace)
         yield served
 
 

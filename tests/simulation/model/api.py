@@ -51,7 +51,10 @@ class ServerWatch:
     within: set[str] = field(default_factory=set)
     ended: bool = False
 
-    def see(self, kind: str, found: Object) -> None:
+    def see(self, collection: str, kind: str, found: Object) -> None:
+        namespaced = f"/api/v1/namespaces/{found['metadata'].get('namespace')}/pods"
+        if self.path not in (collection, namespaced if collection == PODS else collection):
+            return
         key = found["metadata"]["name"] + "/" + found["metadata"].get("namespace", "")
         chosen = kind != "DELETED" and self.chosen(found)
         if not chosen and key not in self.within:
@@ -127,8 +130,8 @@ class Server:
         self.history.append((self.version, collection, kind, found))
         if not silent:
             self.world.stir()
-        for follow in [each for each in self.follows if each.path == collection and not each.ended]:
-            follow.see(kind, found)
+        for follow in [each for each in self.follows if not each.ended]:
+            follow.see(collection, kind, found)
         for hear in self.hears:
             hear(kind, found)
 
@@ -151,8 +154,8 @@ class Server:
         self.follows = [each for each in self.follows if not each.ended]
         self.follows.append(follow)
         for at, path, kind, found in self.history:
-            if at > version and path == source.path:
-                follow.see(kind, found)
+            if at > version:
+                follow.see(path, kind, found)
         return follow
 
     def end_watches(self) -> None:

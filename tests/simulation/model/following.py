@@ -112,10 +112,6 @@ class TakenWatches:
                 watches.follows.append(ServerWatch(path=source.path, chosen=bool, tell=watches._hear, ended=True))
         return watches
 
-    @property
-    def all_open(self) -> bool:
-        return bool(self.follows)
-
     def take(self, seconds: float) -> list[Object]:
         """Returns the watch events until now, and does not wait. Raises AgentError after a watch has ended."""
         ended = next((follow.path for follow in self.follows if follow.ended), None)

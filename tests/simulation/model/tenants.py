@@ -6,6 +6,8 @@ from typing import Any
 
 from tenancy.names import (
     GPU,
+    GPU_POD,
+    GPU_POD_VALUE,
     KUEUE_POD_SET_LABEL,
     KUEUE_WORKLOAD_ANNOTATION,
     POD_TEMPLATE_HASH,
@@ -179,13 +181,15 @@ class Workloads:
             "name": f"{workload.name}-{HASH}",
             "uid": f"rs-{workload.name}",
         }
-        labels = {"app": workload.name, POD_TEMPLATE_HASH: HASH}
+        # Pods without the label of GPU pods are older than admission.
+        watched = {GPU_POD: GPU_POD_VALUE} if workload.made % 3 else {}
+        labels = {"app": workload.name, POD_TEMPLATE_HASH: HASH, **watched}
         if workload.kind == RESIDENT and workload.made % 2:  # Pods without the label are older than the label.
             labels[self.names.seat_label] = workload.name
         annotations = {}
         if (pod_set := workload.pod_set) is not None:
             owner = pod_set.controller
-            labels = {"app": workload.name, KUEUE_POD_SET_LABEL: pod_set.name, **pod_set.labels}
+            labels = {"app": workload.name, KUEUE_POD_SET_LABEL: pod_set.name, **pod_set.labels, **watched}
             annotations = {KUEUE_WORKLOAD_ANNOTATION: pod_set.workload}
         self.server.put_pod(
             workload.dress(

@@ -334,8 +334,6 @@ def scraper(*used_mib: dict[str, int]) -> Scraper:
 
 
 class Following:
-    all_open = True
-
     def take(self, seconds: float) -> list[Any]:
         return []
 

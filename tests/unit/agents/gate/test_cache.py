@@ -1,6 +1,7 @@
-"""Tests that watches keep the gate's cache up to date. If a watch may be late, the gate lists the objects again."""
+"""Tests that watches keep the gate's cache up to date, and that the gate lists what the watches may lack."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -10,16 +11,18 @@ import pytest
 
 from agents.gate.cache import ClusterCache
 from agents.gate.main import GateRun
-from agents.gate.pods import BoundPod, Seating, is_incomplete
 from agents.kube.client import Object
 from agents.kube.errors import ApiError
+from agents.kube.nodes import NODES
+from agents.kube.pods import PODS
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.items import ItemProblems
+from agents.telemetry.sampling import IncompletePassError
 from tenancy.ledger import Ledger, Seat
-from tests.support.exporters import card, measured
-from tests.support.fake_cluster import DOMAIN, T4, Fault, Served
-from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, add_journal, path_of, seat_pod, waiting
+from tests.support.exporters import add_exporter, card, measured
+from tests.support.fake_cluster import DOMAIN, NAMES, T4, Fault, Served
+from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, add_journal, path_of, reading, used
 
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,))
 START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
@@ -27,7 +30,6 @@ START = datetime(2026, 11, 20, 3, 0, tzinfo=UTC)
 
 @dataclass
 class Late:
-    all_open: bool = True
     events: list[list[Object]] = field(default_factory=list)
     error: AgentError | None = None
     closed: bool = False
@@ -56,20 +58,21 @@ def cache(served: Served) -> Iterator[ClusterCache]:
     served.cluster.add_pod("a", "k8s-node1", "1000")
     found = cluster_cache(served)
     with closing(found):
-        found.list_all(LEDGER)
-        served.cluster.await_watches(2)
+        update(served, found, watches=0)
         served.cluster.requests.clear()
         yield found
 
 
-def updated(served: Served, cache: ClusterCache) -> bool:
-    """If a thread of a watch takes longer than the cache waits for an event, the event is still missing."""
+def update(served: Served, cache: ClusterCache, *, watches: int = 3) -> None:
+    served.cluster.await_watches(watches)
     served.cluster.await_read()
-    return cache.update(LEDGER)
+    cache.update(LEDGER)
+    served.cluster.await_watches(3)
 
 
-def uids(cache: ClusterCache) -> list[str]:
-    return sorted(pod.uid for pod in cache.pods)
+def pods(cache: ClusterCache, *using: str, listed: bool = False) -> dict[str, int]:
+    telemetry = used(reading(9000, node="k8s-node1"), **dict.fromkeys(using, 100))
+    return {pod.uid: pod.declared_mib for pod in cache.pods_on(telemetry, LEDGER, listed=listed)}
 
 
 def lists(served: Served) -> list[str]:
@@ -79,92 +82,96 @@ def lists(served: Served) -> list[str]:
 
 def test_events_change_the_cache_without_a_list(served: Served, cache: ClusterCache) -> None:
     served.cluster.add_pod("b", "k8s-node1", "2000")
-    assert updated(served, cache)
-    assert {pod.uid: pod.declared_mib for pod in cache.pods} == {"uid-a": 1000, "uid-b": 2000}
+    update(served, cache)
+    assert pods(cache) == {"uid-a": 1000, "uid-b": 2000}
     served.cluster.remove_pod("a")
-    assert updated(served, cache)
-    assert uids(cache) == ["uid-b"]
+    served.cluster.add_node(labels={"gpu": "other"})
+    update(served, cache)
+    assert pods(cache) == {"uid-b": 2000}
+    assert [node.labels for node in cache.nodes.values()] == [{"gpu": "other"}]
     assert served.cluster.requests == []
 
 
-def test_a_node_that_leaves_the_pool_or_the_cluster_changes_the_selection(served: Served, cache: ClusterCache) -> None:
-    served.cluster.add_node(labels={"gpu": "other"})
-    assert not updated(served, cache)
-    cache.list_all(LEDGER)
-    assert (uids(cache), [node.labels for node in cache.nodes]) == ([], [{"gpu": "other"}])
+def test_a_pod_that_reaches_no_gpu_is_neither_listed_nor_watched(served: Served, cache: ClusterCache) -> None:
+    served.cluster.add_pod("other", "k8s-node1", "0")
+    served.cluster.pods[-1]["metadata"]["labels"] = {}
+    served.cluster.tell("MODIFIED", PODS, served.cluster.pods[-1])
+    cache.close()
+    update(served, cache, watches=0)
+    assert pods(cache) == {"uid-a": 1000}
+    assert [url for url in lists(served) if url.startswith("/api/v1/pods?") and "gpu-pod%3Dtrue" not in url] == []
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault("GET", "/api/v1/nodes?watch", 410, "Expired"), Fault("GET", "/api/v1/pods?watch", 403)]
-)
-def test_a_watch_that_fails_or_expires_leaves_no_cache(served: Served, cache: ClusterCache, fault: Fault) -> None:
-    served.cluster.faults = [fault]
-    cache.list_all(LEDGER)
-    assert not cache.update(LEDGER)
-    assert not cache.update(LEDGER), "the cache stays out of date until the next list"
-    served.cluster.faults = []
-    cache.list_all(LEDGER)
-    assert cache.update(LEDGER)
+def test_a_use_by_a_pod_without_the_label_lists_the_pods_of_its_node(served: Served, cache: ClusterCache) -> None:
+    served.cluster.pods.append(json.loads(json.dumps(served.cluster.pods[-1])))
+    served.cluster.pods[-1]["metadata"] |= {"name": "older", "uid": "uid-older", "labels": {}}
+    update(served, cache)
+    assert pods(cache, "uid-a") == {"uid-a": 1000}
+    assert lists(served) == []
+    assert pods(cache, "uid-a", "uid-older") == {"uid-a": 1000, "uid-older": 1000}
+    assert ["nodeName%3Dk8s-node1" in url for url in lists(served)] == [True]
 
 
-@pytest.mark.parametrize(
-    "watches",
-    [
-        Late(all_open=False),
-        Late(events=[[{"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {}}}]] * 1000),
-        Late(error=AgentError("broken")),
-        Late(error=ApiError("WATCH /api/v1/pods", 410, "Expired", "too old")),
-    ],
-)
-def test_watches_that_are_not_up_to_date_leave_no_cache(served: Served, watches: Late) -> None:
+def test_a_list_before_an_act_has_the_pods_without_the_label(served: Served, cache: ClusterCache) -> None:
+    served.cluster.pods[-1]["metadata"]["labels"] = {}
+    cache.close()
+    update(served, cache, watches=0)
+    assert pods(cache) == {}
+    assert pods(cache, listed=True) == {"uid-a": 1000}
+
+
+def test_an_exporter_is_watched_in_its_namespace_alone(served: Served, cache: ClusterCache) -> None:
+    add_exporter(served)
+    exporter = served.cluster.pods[-1]
+    for namespace in ("nodes", "tenant"):
+        exporter["metadata"] |= {"namespace": namespace, "uid": namespace, "resourceVersion": "999"}
+        served.cluster.tell("ADDED", PODS, exporter)
+    update(served, cache)
+    assert [*cache.exporters] == ["nodes"]
+    exporter["metadata"] |= {"namespace": "nodes", "uid": "nodes"}
+    served.cluster.tell("DELETED", PODS, exporter)
+    update(served, cache)
+    assert not cache.exporters
+
+
+@pytest.mark.parametrize("error", [AgentError("broken"), ApiError("WATCH /api/v1/pods", 410, "Expired", "too old")])
+def test_after_a_watch_has_failed_or_expired_everything_is_listed_again(served: Served, error: AgentError) -> None:
+    opened: list[Late] = []
+
+    def watch(*_: object) -> Late:
+        opened.append(Late())
+        return opened[-1]
+
     served.cluster.add_node()
-    cache = cluster_cache(served, watch=lambda *_: watches)
-    cache.list_all(LEDGER)
-    assert not cache.update(LEDGER)
-    assert watches.closed
-
-
-def test_the_pods_of_few_nodes_are_watched_by_node_and_of_many_nodes_together(served: Served) -> None:
-    watched: list[Any] = []
-
-    def watch(api: object, clock: object, sources: Sequence[Any]) -> Late:
-        watched[:] = [dict(source.parameters) for source in sources]
-        return Late()
-
     cache = cluster_cache(served, watch=watch)
-    for number in range(9):
-        served.cluster.add_node(f"n{number}")
-        served.cluster.add_pod(f"p{number}", f"n{number}", "1")
-    served.cluster.add_node("without", labels={})
-    served.cluster.add_pod("elsewhere", "without", "1")
-    cache.list_all(LEDGER)
-    assert len(watched) == 1 + 9
-    assert uids(cache) == [f"uid-p{number}" for number in range(9)]
-    served.cluster.add_node("n9")
-    assert uids(cache) == [f"uid-p{number}" for number in range(9)]
-    cache.list_all(LEDGER)
-    assert watched == [{}, {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}]
-    assert "uid-elsewhere" not in uids(cache)
+    cache.update(LEDGER)
+    served.cluster.add_pod("a", "k8s-node1", "1000")
+    cache.update(LEDGER)
+    assert pods(cache) == {}, "a late watch shows nothing yet"
+    opened[-1].error = error
+    cache.update(LEDGER)
+    assert pods(cache) == {"uid-a": 1000}
+    assert [each.closed for each in opened] == [True, False]
 
 
-POD = seat_pod("chat", 3000)
+def test_a_sample_applies_all_events_that_have_arrived_but_waits_for_no_pause(served: Served) -> None:
+    """A watch decodes only a few events before the ones before are applied."""
+    events: list[list[Object]] = []
+    cache = cluster_cache(served, watch=lambda *_: Late(events=events))
+    cache.update(LEDGER)
+    for name in ("a", "b"):
+        served.cluster.add_pod(name, "k8s-node1", "1000")
+        events.append([{"type": "ADDED", "object": served.cluster.pods[-1]}])
+    cache.update(LEDGER)
+    assert pods(cache) == {"uid-a": 1000, "uid-b": 1000}
+    events += [[{"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": {"name": "a"}}}]] * 1000
+    cache.update(LEDGER)
+    assert events, "the next sample goes on"
 
 
-@pytest.mark.parametrize(
-    ("now", "before", "watched", "incomplete"),
-    [
-        (Seating(pods=(POD,)), Seating(), (POD,), False),
-        (Seating(pods=(POD,)), Seating(), (), True),
-        (Seating(pods=(POD,)), Seating(pods=(POD,)), (), False),
-        (Seating(), Seating(waiting=(waiting("chat", 1),)), (), True),
-        (Seating(), Seating(waiting=(waiting("chat", 1),)), (POD,), False),
-        (Seating(waiting=(waiting("chat", 1),)), Seating(waiting=(waiting("chat", 1),)), (), False),
-    ],
-)
-def test_watches_that_lack_a_pod_that_may_run_are_incomplete(
-    now: Seating, before: Seating, watched: tuple[BoundPod, ...], incomplete: bool
-) -> None:
-    assert is_incomplete(now, before, watched) is incomplete
+def test_another_resource_domain_lists_again(served: Served, cache: ClusterCache) -> None:
+    cache.update(replace(LEDGER, domain="other.example"))
+    assert pods(cache) == {"uid-a": 0}
 
 
 @pytest.fixture
@@ -199,7 +206,7 @@ def opened(served: Served) -> bool:
 def test_each_sample_that_counts_towards_an_act_lists(gated: Served) -> None:
     with closing(run_of(gated)) as run:
         sample(gated, run)
-        for counted in (2, 2, 0):
+        for counted in (2, 2, 0):  # of the nodes, and of the pods on the only node
             gated.cluster.requests.clear()
             sample(gated, run)
             assert len(lists(gated)) == counted
@@ -215,6 +222,26 @@ def test_a_late_watch_opens_no_gate_into_the_memory_of_a_pod_that_it_does_not_sh
         sample(gated, run)
     assert not opened(gated)
     assert [line["cause"] for line in gated.lines() if line.get("gate")][-1] == "there is demand, but no room"
+
+
+def test_a_device_that_was_excluded_since_the_readings_opens_no_gate(gated: Served) -> None:
+    with closing(run_of(gated)) as run:
+        for _ in range(2):
+            sample(gated, run)
+        update, updates = run.cache.update, iter((False, True))
+
+        def exclude_after_the_readings(ledger: Ledger) -> None:
+            if next(updates):
+                node = gated.cluster.nodes["k8s-node1"]
+                node["metadata"] |= {"annotations": {NAMES.device_excluded: "0"}, "resourceVersion": "999"}
+                gated.cluster.tell("MODIFIED", NODES, node)
+                gated.cluster.await_read()
+            update(ledger)
+
+        run.cache.update = exclude_after_the_readings  # type: ignore[method-assign]
+        with pytest.raises(IncompletePassError, match="a node has changed since the readings"):
+            sample(gated, run)
+    assert not opened(gated)
 
 
 def test_a_list_that_fails_before_an_act_fails_the_sample(gated: Served) -> None:
@@ -237,8 +264,3 @@ def test_a_seat_that_waits_is_noticed_at_once_even_if_the_watches_are_late(gated
         gated.cluster.pods[-1]["metadata"]["creationTimestamp"] = "2026-11-20T03:00:00Z"
         sample(gated, run)
         assert [seat.uid for seat in run.seating.waiting] == ["uid-chat"]
-        gated.cluster.pods[-1]["spec"]["nodeName"] = "k8s-node1"
-        gated.cluster.requests.clear()
-        sample(gated, run)
-        assert [pod.uid for pod in run.seating.pods] == ["uid-127.0.0.1", "uid-chat"]
-    assert len(lists(gated)) == 2, "the seat waits no longer, and no watch shows it on a node"

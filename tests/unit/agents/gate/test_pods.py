@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from agents.gate.pods import BoundPod, Seating, bound_pod, read_seating
-from agents.kube.pods import BOUND, PODS
+from agents.gate.pods import BoundPod, bound_pod, ended_pods
+from agents.kube.pods import BOUND, PODS, waiting_seats
 from agents.runtime.items import ItemProblems
 from tenancy import names
 from tenancy.ledger import Ledger, Seat
 from tests.support.fake_cluster import DOMAIN, NAMES, T4, Served
-from tests.support.gating import reading
+from tests.support.gating import NOW, reading, seat_pod, used
 
 SEAT = Seat(name="chat", tenant="chat", pool="t4", gpumem_mib=3000)
 LEDGER = Ledger(domain=DOMAIN, pools=(T4,), seats=(SEAT,))
@@ -25,15 +25,10 @@ def add_pod(served: Served, *, node: str = "n", status: dict[str, Any] | None = 
     pod["spec"]["schedulerName"] = names.SCHEDULER_NAME
 
 
-def read(served: Served) -> Seating:
-    problems = ItemProblems(log=served.log())
-    found = [bound_pod(item, {"n"}, LEDGER, problems) for item in served.api().items(PODS, **BOUND)]
-    pods = [pod for pod in found if pod is not None]
-    return read_seating(served.api(), LEDGER, [reading(9000)], pods, problems, starting_seconds=300)
-
-
 def one(served: Served) -> BoundPod:
-    (found,) = read(served).pods
+    (item,) = served.api().items(PODS, **BOUND)
+    found = bound_pod(item, LEDGER, ItemProblems(log=served.log()))
+    assert found is not None
     return found
 
 
@@ -86,6 +81,13 @@ def test_a_deletion_with_an_endless_grace_period_ends_no_run(served: Served) -> 
 
 def test_a_pod_that_is_not_bound_waits_for_its_seat(served: Served) -> None:
     add_pod(served, node="")
-    found = read(served)
-    assert (found.pods, [str(seat) for seat in found.waiting]) == ((), ["chat/p"])
-    assert found.seats == (SEAT,)
+    (item,), problems = served.cluster.pods, ItemProblems(log=served.log())
+    assert bound_pod(item, LEDGER, problems) is None
+    assert [str(seat) for seat in waiting_seats(served.api(), LEDGER, problems)] == ["chat/p"]
+
+
+def test_an_ended_pod_goes_since_the_first_sample_that_shows_its_use_after_its_end() -> None:
+    readings = [used(reading(9000), there=10, gone=10)]
+    first = [*ended_pods([seat_pod("there", 10)], readings, [], NOW)]
+    assert [(pod.uid, pod.going_since) for pod in first] == [("gone", NOW)]
+    assert [pod.going_since for pod in ended_pods([seat_pod("there", 10)], readings, first, NOW + 5)] == [NOW]
