@@ -2,10 +2,11 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, time
-from reprlib import repr as shortened
+from functools import reduce
+from operator import getitem
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
@@ -48,12 +49,8 @@ class HttpJson:
 
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
         """Reads the number. The workload has demand if the number is at least 1. Raises ProbeError and FetchError."""
-        value: Any = _json(self.url, get(self.url))
-        for part in self.field.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                raise ProbeError(f"{self.url}: the answer has no {self.field}")
-            value = value[part]
-        return _compared(self.field, value)
+        problem = f"{self.url}: the answer has no number at {self.field}"
+        return _compared(self.field, lambda: reduce(getitem, self.field.split("."), json.loads(get(self.url))), problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +66,8 @@ class PrometheusQuery:
     def answer(self, now: datetime, get: Callable[[str], bytes]) -> ProbeResult:
         """Runs the query. The workload has demand if the value is at least 1. Raises ProbeError and FetchError."""
         url = f"{self.address.rstrip('/')}/api/v1/query?{urlencode({'query': self.query})}"
-        data = _json(url, get(url)).get("data")
-        try:
-            return _compared(self.query, float(_single(data)[1]))
-        except (TypeError, ValueError, LookupError):
-            shown = shortened(data)
-            raise ProbeError(f"{self.query}: not one value; end the query in `or vector(0)`: {shown}") from None
+        problem = f"{self.query}: not one value; end the query in `or vector(0)`"
+        return _compared(self.query, lambda: _single(json.loads(get(url))["data"]), problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,30 +105,20 @@ class FreeMemory:
 Demand = HttpJson | PrometheusQuery | Window | FreeMemory
 
 
-def _json(url: str, body: bytes) -> Mapping[str, Any]:
-    if len(body) > ANSWER_BYTES:
-        raise ProbeError(f"{url}: the answer is over {ANSWER_BYTES} bytes")
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        answer = None
-    if not isinstance(answer, Mapping):
-        raise ProbeError(f"{url}: the answer is not a JSON object")
-    return answer
-
-
-def _single(data: Any) -> Any:
-    """Returns the pair [time, value] of a scalar, or of a vector with one element.
-
-    Raises TypeError, ValueError and LookupError.
-    """
+def _single(data: Any) -> float:
+    """Returns the value of a scalar, or of a vector with one element. Raises TypeError, ValueError and LookupError."""
     if data["resultType"] == "scalar":
-        return data["result"]
+        return float(data["result"][1])
     (series,) = data["result"]
-    return series["value"]
+    return float(series["value"][1])
 
 
-def _compared(name: str, value: object) -> ProbeResult:
+def _compared(name: str, read: Callable[[], object], problem: str) -> ProbeResult:
+    """Returns the demand by the number that `read` returns. Raises ProbeError, and the FetchError of `read`."""
+    try:
+        value = read()
+    except (LookupError, TypeError, ValueError, RecursionError):
+        value = None
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_LARGEST <= value <= _LARGEST:
-        raise ProbeError(f"{name}: not a number: {shortened(value)}")
+        raise ProbeError(problem)
     return ProbeResult(value >= 1, f"{name} is {value:g}, 1 asks for it")
