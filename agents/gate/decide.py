@@ -66,7 +66,7 @@ class _PoolPass:
 
 
 def _kept(state: GateState, why: str) -> Intent:
-    return Intent(state=state, signal=Signal(act=Action.KEEP, cause=Cause.UNREADABLE, why=why), samples=1)
+    return Intent(state=state, signal=Signal(act=Action.KEEP, cause=Cause.UNREADABLE, why=why))
 
 
 def entry_after(intent: Intent, now: int, *, acts: bool) -> JournalEntry | None:
@@ -93,7 +93,8 @@ def _counted(state: GateState, signal: Signal, pool: Headroom, pressure: Pressur
     in_a_row = before is not None and (before.act, before.cause) == (signal.act, signal.cause)
     repeated = pressure.device.repeated if pressure else any(device.repeated for device in pool.devices)
     counts = signal.cause not in _MEASURED or not repeated
-    return Intent(state=state, signal=signal, samples=(before.samples if before and in_a_row else 0) + counts)
+    samples = (before.samples if before and in_a_row else 0) + counts
+    return Intent(state=state, signal=replace(signal, samples=samples))
 
 
 def _signal(state: GateState, pool: Headroom, pressure: Pressure | None, now: int, *, is_asked_back: bool) -> Signal:

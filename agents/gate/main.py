@@ -23,7 +23,7 @@ from agents.gate.headroom import used_mib
 from agents.gate.ownership import JournalEntry, Ownership, follow, ownership_of
 from agents.gate.pods import Seating, ended_pods
 from agents.gate.probes import fetch_answer
-from agents.gate.types import Action, GateState, Intent, Streak
+from agents.gate.types import Action, GateState, Intent, Signal
 from agents.kube.client import Api, ApiError, in_cluster
 from agents.kube.events import Event, Recorder
 from agents.kube.journal import Journal, JournalError, Record
@@ -100,7 +100,7 @@ class GateRun:
     scraper: Scraper = field(default_factory=Scraper)
     ask: Callable[[str], bytes] = fetch_answer
     threads: Callable[[int], Executor] = ThreadPoolExecutor
-    agreed: Mapping[str, Streak] = field(default_factory=dict)
+    agreed: Mapping[str, Signal] = field(default_factory=dict)
     readings: Mapping[str, NodeTelemetry] = field(default_factory=dict)
     moment: Moment | None = None
     seating: Seating = field(default_factory=Seating)
@@ -145,7 +145,7 @@ class GateRun:
         rest = [intent for intent in intents if intent.gate.name not in done]
         if self._carry_out(written, rest, now, began) is None:
             return
-        self.agreed = {intent.gate.name: intent.agreed for intent in intents}
+        self.agreed = {intent.gate.name: intent.signal for intent in intents}
 
     def _sample(self, ledger: Ledger, now: int) -> _Sample:
         """Reads the exporters first, and then the pods. Raises AgentError."""
@@ -208,7 +208,7 @@ class GateRun:
         self,
         entries: Mapping[str, JournalEntry],
         readings: Sequence[NodeTelemetry],
-        agreed: Mapping[str, Streak],
+        agreed: Mapping[str, Signal],
         now: int,
     ) -> list[GateState]:
         """Returns the state of each workload without the result of its probe. Raises ApiError if the API server does
@@ -270,7 +270,7 @@ class GateRun:
 
         Returns the journal, or None if another run has changed it since it was read. Raises ApiError.
         """
-        written = self._write(record, intents, now)
+        written = self._write(record, intents, now, acts=not self.settings.dry_run)
         if written is None:
             self.log.warning("skipped: another run of the gate updated the journal in the meantime")
             return None
@@ -279,14 +279,14 @@ class GateRun:
             return written
         return self._act(written, [intent for intent in intents if intent.act is not Action.KEEP], now, began)
 
-    def _write(self, record: Record, intents: Sequence[Intent], now: int) -> Record | None:
-        """Writes the journal. Returns None if another run has changed the journal since it was read. Raises
-        ApiError.
+    def _write(self, record: Record, intents: Sequence[Intent], now: int, *, acts: bool) -> Record | None:
+        """Writes the journal, with the acts of the intents or without. Returns None if another run has changed the
+        journal since it was read. Raises ApiError.
         """
         declared_gates = {gate.name for gate in self.settings.gates}
         content = {name: entry for name, entry in record.content.items() if name in declared_gates}
         for intent in intents:
-            entry = entry_after(intent, now, acts=not self.settings.dry_run)
+            entry = entry_after(intent, now, acts=acts)
             if entry is not None:
                 content[intent.gate.name] = asdict(entry)
         return record if content == record.content else self._journal.write(content, after=record)
@@ -294,7 +294,7 @@ class GateRun:
     def _report(self, intents: Sequence[Intent]) -> None:
         for intent in intents:
             report.log_line(intent, self.log)
-            if not intent.ripe:
+            if not intent.signal.ripe:
                 continue
             if intent.signal.act is Action.KEEP:
                 self._record(report.keep_event(intent))
@@ -307,26 +307,23 @@ class GateRun:
         """
         for intent in intents:
             name = intent.gate.name
-            if self.clock.monotonic() - began > FRESH_SECONDS:
-                self.log.warning("skipped: the API took so long that the sample is stale", gate=name)
-                record = self._undo(record, intent, now)
-                continue
-            done = judged(partial(self._scale, intent))
-            if isinstance(done, Unjudged):
+            skipped = judged(partial(self._scale, intent, began))
+            if isinstance(skipped, Unjudged):
                 # The journal keeps the act, because the API server may have scaled the Deployment before the error.
-                self.log.error(f"could not {intent.act}: {done.why}", gate=name)
-                self._record(report.refused_event(intent, done.why))
-                continue
-            if done:
+                self.log.error(f"could not {intent.act}: {skipped.why}", gate=name)
+                self._record(report.refused_event(intent, skipped.why))
+            elif skipped is not None:
+                self.log.warning(f"skipped: {skipped}", gate=name)
+                record = self._write(record, [intent], now, acts=False) or record
+            else:
                 self.log.info(f"did {intent.act}", gate=name, cause=intent.signal.cause, why=intent.signal.why)
                 self._record(report.act_event(intent, dry_run=False))
-            else:
-                self.log.info("the Deployment has changed; retrying", gate=name)
-                record = self._undo(record, intent, now)
         return record
 
-    def _scale(self, intent: Intent) -> bool:
-        """Scales one Deployment. Returns False if the Deployment has changed since it was read. Raises ApiError."""
+    def _scale(self, intent: Intent, began: float) -> str | None:
+        """Scales one Deployment, or returns the reason why it did not. Raises ApiError."""
+        if self.clock.monotonic() - began > FRESH_SECONDS:
+            return "the API took so long that the sample is stale"
         found, replicas = intent.state.deployment, 1 if intent.act is Action.OPEN else 0
         try:
             deployments.scale(self.api, found, replicas)
@@ -335,14 +332,8 @@ class GateRun:
                 raise
             # The answer to an earlier, successful attempt may have been lost.
             now = deployments.read(self.api, found.namespace, found.name)
-            return now is not None and now.replicas == replicas
-        return True
-
-    def _undo(self, record: Record, intent: Intent, now: int) -> Record:
-        entry = entry_after(intent, now, acts=False)
-        if entry is None:
-            return record
-        return self._journal.write({**record.content, intent.gate.name: asdict(entry)}, after=record) or record
+            return None if now is not None and now.replicas == replicas else "the Deployment has changed"
+        return None
 
     def _record(self, event: Event | None) -> None:
         if event is None or event in self.reported:

@@ -24,13 +24,13 @@ _REASONS = {
 
 def log_line(intent: Intent, log: Log) -> None:
     signal = intent.signal
-    doubt = "" if intent.ripe else " if more samples agree"
+    doubt = "" if signal.ripe else " if more samples agree"
     log.info(
         signal.act if signal.act is Action.KEEP else f"would {signal.act}{doubt}",
         gate=intent.gate.name,
         cause=signal.cause,
         why=signal.why,
-        samples=intent.samples,
+        samples=signal.samples,
         needed=signal.needed,
     )
 

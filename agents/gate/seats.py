@@ -7,9 +7,9 @@ that the running pods of seats leave unused.
 Units: whole MiB of GPU memory, whole seconds.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from agents.gate.pods import BoundPod, Seating
 from agents.telemetry.client import NodeTelemetry
@@ -42,71 +42,58 @@ class SeatNeed:
     soon_mib: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Share:
-    """The MiB of a device that one pod holds by the ledger, and the MiB that the pod can still allocate there."""
-
-    uuid: str
-    held_mib: int
-    starting_mib: int
-    kept_mib: int
-
-
 def seat_needs(readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> Mapping[str, SeatNeed]:
     """Returns the memory that seats need on each device, by device UUID. All `readings` must belong to one pool."""
-    pods: defaultdict[str, dict[str, BoundPod]] = defaultdict(dict)
-    for pod in seating.pods:
-        pods[pod.node][pod.uid] = pod
-    staying = [pod for reading in readings for pod in pods[reading.node].values() if _stays(pod)]
+    nodes = {reading.node: {pod.uid: pod for pod in seating.pods if pod.node == reading.node} for reading in readings}
+    staying = [pod for pods in nodes.values() for pod in pods.values() if _stays(pod)]
     absent_mib = _absent_mib({reading.pool.name for reading in readings}, seating, staying)
-    found = {}
-    for reading in readings:
-        here = pods[reading.node]
-        used_mib: defaultdict[str, dict[str, int]] = defaultdict(dict)  # by pod, and then by device
-        for use in reading.uses:
-            used_mib[use.uid][use.uuid] = use.used_bytes // MIB
-        staying_here = (pod for pod in here.values() if _stays(pod))
-        shares = [each for pod in staying_here for each in _shares(pod, reading, used_mib[pod.uid], seating, now)]
-        for device in reading.devices:
-            uses = [use for use in reading.uses if use.uuid == device.uuid and use.uid in here]
-            used = [(here[use.uid], use.used_bytes // MIB) for use in uses]
-            own = [share for share in shares if share.uuid == device.uuid]
-            room_mib = reading.offered_mib(device) - sum(share.held_mib for share in own)
-            found[device.uuid] = SeatNeed(
-                room_mib=room_mib,
-                starting_mib=sum(share.starting_mib for share in own),
-                kept_mib=sum(share.kept_mib for share in own) + max(0, min(absent_mib, room_mib)),
-                going_mib=sum(mib for pod, mib in used if _is_going(pod, now, MEASURED_SECONDS, LONGEST_GRACE_SECONDS)),
-                soon_mib=sum(mib for pod, mib in used if _is_going(pod, now, SOON_SECONDS, 0)),
-            )
-    return found
+    return {
+        uuid: replace(need, kept_mib=need.kept_mib + max(0, min(absent_mib, need.room_mib)))
+        for reading in readings
+        for uuid, need in _needs_of_pods(reading, nodes[reading.node], seating.starting_seconds, now).items()
+    }
+
+
+def _needs_of_pods(
+    reading: NodeTelemetry, pods: Mapping[str, BoundPod], starting_seconds: int, now: int
+) -> Mapping[str, SeatNeed]:
+    """Returns what the pods need on each device of their node.
+
+    A pod's memory counts on the devices that the extender chose for the pod or that the pod uses. If its devices are
+    not known, its memory counts on every device of the node.
+    """
+    room = {device.uuid: reading.offered_mib(device) for device in reading.devices}
+    starting, kept, going, soon = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    used_mib: dict[str, dict[str, int]] = {}  # by pod, and then by device
+    for use in reading.uses:
+        used_mib.setdefault(use.uid, {})[use.uuid] = mib = use.used_bytes // MIB
+        if use.uid in pods:
+            going[use.uuid] += mib * _is_going(pods[use.uid], now, MEASURED_SECONDS, LONGEST_GRACE_SECONDS)
+            soon[use.uuid] += mib * _is_going(pods[use.uid], now, SOON_SECONDS, 0)
+    for pod in filter(_stays, pods.values()):
+        used = used_mib.get(pod.uid, {})
+        places = [uuid for uuid in pod.uuids if uuid in room] or [uuid for uuid in used if uuid in room]
+        share_mib = -(-pod.declared_mib // max(len(places), 1))
+        starts = pod.running_since is None or now - pod.running_since < starting_seconds
+        for uuid in places or room:
+            rest_mib, unknown = max(0, share_mib - used.get(uuid, 0)), uuid in reading.unknown_uses
+            room[uuid] -= share_mib if places or len(room) == 1 else 0
+            starting[uuid] += rest_mib if starts and not unknown else 0
+            kept[uuid] += rest_mib if starts or not (used or unknown) else 0
+    return {
+        uuid: SeatNeed(
+            room_mib=room[uuid],
+            starting_mib=starting[uuid],
+            kept_mib=kept[uuid],
+            going_mib=going[uuid],
+            soon_mib=soon[uuid],
+        )
+        for uuid in room
+    }
 
 
 def _stays(pod: BoundPod) -> bool:
     return pod.going_since is None and bool(pod.declared_mib)
-
-
-def _shares(
-    pod: BoundPod, reading: NodeTelemetry, used: Mapping[str, int], seating: Seating, now: int
-) -> Iterator[_Share]:
-    """Yields the pod's memory for each device that the extender chose for the pod or that the pod uses.
-
-    If the pod's devices are not known, yields the pod's memory for every device of the node. `used` maps the UUID of
-    each device that the pod uses to the MiB in use.
-    """
-    devices = [device.uuid for device in reading.devices]
-    places = [uuid for uuid in pod.uuids if uuid in devices] or [uuid for uuid in used if uuid in devices]
-    share_mib = -(-pod.declared_mib // max(len(places), 1))
-    starts = pod.running_since is None or now - pod.running_since < seating.starting_seconds
-    for uuid in places or devices:
-        rest_mib = max(0, share_mib - used.get(uuid, 0))
-        unknown = uuid in reading.unknown_uses
-        yield _Share(
-            uuid=uuid,
-            held_mib=share_mib if places or len(devices) == 1 else 0,
-            starting_mib=rest_mib if starts and not unknown else 0,
-            kept_mib=rest_mib if starts or not (used or unknown) else 0,
-        )
 
 
 def _is_going(pod: BoundPod, now: int, seconds: int, grace_seconds: int) -> bool:

@@ -39,21 +39,19 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """The result of one sample for a workload. The gate acts after `needed` equal results in a row."""
+    """The result of one sample for a workload, and the number of samples in a row with this result. The gate acts
+    after `needed` samples in a row.
+    """
 
     act: Action
     cause: Cause
     why: str
     needed: int = 1
+    samples: int = 1
 
-
-@dataclass(frozen=True, kw_only=True)
-class Streak:
-    """The result of a workload's last samples, and the number of samples in a row with this result."""
-
-    act: Action
-    cause: Cause
-    samples: int
+    @property
+    def ripe(self) -> bool:
+        return self.samples >= self.needed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class GateState:
     device's UUID. `nodes` are the nodes of the workload's pods.
 
     Terminating pods of the workload do not count. If the workload's probe failed, `answer` is None and `problem` is the
-    reason.
+    reason. `agreed` is the signal of the last sample.
     """
 
     gate: GateConfig
@@ -72,7 +70,7 @@ class GateState:
     problem: str = ""
     used_mib: Mapping[str, int] = field(default_factory=dict)
     nodes: frozenset[str] = frozenset()
-    agreed: Streak | None = None
+    agreed: Signal | None = None
 
     @property
     def open(self) -> bool:
@@ -100,28 +98,19 @@ class GateState:
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """The signal of the last sample for a workload, and the number of samples in a row with this signal."""
+    """The observed state of a workload, and the signal of the last sample for it."""
 
     state: GateState
     signal: Signal
-    samples: int
 
     @property
     def gate(self) -> GateConfig:
         return self.state.gate
 
     @property
-    def ripe(self) -> bool:
-        return self.samples >= self.signal.needed
-
-    @property
     def act(self) -> Action:
         """Returns the gate's action for the workload at this time."""
-        return self.signal.act if self.ripe else Action.KEEP
-
-    @property
-    def agreed(self) -> Streak:
-        return Streak(act=self.signal.act, cause=self.signal.cause, samples=self.samples)
+        return self.signal.act if self.signal.ripe else Action.KEEP
 
 
 def _elapsed(since: int, now: int) -> int:

@@ -10,7 +10,7 @@ from agents.gate.main import Settings
 from agents.gate.ownership import JournalEntry, Ownership
 from agents.gate.pods import BoundPod
 from agents.gate.probes import HttpJson, ProbeResult, Window
-from agents.gate.types import Action, Cause, GateState, Streak
+from agents.gate.types import Action, Cause, GateState, Signal
 from agents.telemetry.client import NodeTelemetry
 from agents.telemetry.device import Device
 from agents.telemetry.reading import PodUse
@@ -49,8 +49,8 @@ SETTINGS = Settings(
     starting_seconds=300,
 )
 NEEDED_MIB = 2048 + 1536 + 256
-OPEN_NEXT = Streak(act=Action.OPEN, cause=Cause.ROOM, samples=2)
-PRESSED_BEFORE = Streak(act=Action.CLOSE, cause=Cause.PRESSURE, samples=1)
+OPEN_NEXT = Signal(act=Action.OPEN, cause=Cause.ROOM, why="", samples=2)
+PRESSED_BEFORE = Signal(act=Action.CLOSE, cause=Cause.PRESSURE, why="")
 
 
 def device(free_mib: int, gpu: int = 0, total_mib: int = 15360) -> Device:

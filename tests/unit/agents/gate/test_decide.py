@@ -10,7 +10,7 @@ from agents.gate.decide import decide, entry_after
 from agents.gate.ownership import UNDER_WAY_SECONDS, Ownership
 from agents.gate.pods import Seating
 from agents.gate.probes import FreeMemory
-from agents.gate.types import Action, Cause, GateState, Intent, Streak
+from agents.gate.types import Action, Cause, GateState, Intent, Signal
 from agents.telemetry.client import NodeTelemetry
 from tests.support.fake_cluster import T4
 from tests.support.gating import (
@@ -29,7 +29,7 @@ from tests.support.gating import (
 )
 
 IDLE_LONG, IDLE_SHORT = NOW - 300, NOW - 299
-CLOSE_NEXT = Streak(act=Action.CLOSE, cause=Cause.NO_DEMAND, samples=2)
+CLOSE_NEXT = Signal(act=Action.CLOSE, cause=Cause.NO_DEMAND, why="", samples=2)
 
 
 def first(found: GateState, *readings: NodeTelemetry) -> Intent:
@@ -181,16 +181,16 @@ def test_an_open_gate_with(case: str) -> None:
 
 
 def test_a_sample_that_says_something_else_starts_the_count_again() -> None:
-    assert first(state(agreed=OPEN_NEXT), reading(9000)).samples == 3
-    assert first(state(agreed=replace(OPEN_NEXT, act=Action.KEEP)), reading(9000)).samples == 1
-    assert first(state(agreed=replace(OPEN_NEXT, cause=Cause.PRESSURE)), reading(9000)).samples == 1
+    assert first(state(agreed=OPEN_NEXT), reading(9000)).signal.samples == 3
+    assert first(state(agreed=replace(OPEN_NEXT, act=Action.KEEP)), reading(9000)).signal.samples == 1
+    assert first(state(agreed=replace(OPEN_NEXT, cause=Cause.PRESSURE)), reading(9000)).signal.samples == 1
 
 
 def test_a_reading_counts_once_however_often_it_is_asked_for() -> None:
-    assert first(state(agreed=OPEN_NEXT), again(reading(9000))).samples == 2
-    assert first(state(), again(reading(9000))).samples == 0
-    assert first(state(replicas=1, agreed=PRESSED_BEFORE), again(reading(10))).samples == 1
-    assert first(state(agreed=OPEN_NEXT), reading(9000), again(reading(9000, node="m"))).samples == 2
+    assert first(state(agreed=OPEN_NEXT), again(reading(9000))).signal.samples == 2
+    assert first(state(), again(reading(9000))).signal.samples == 0
+    assert first(state(replicas=1, agreed=PRESSED_BEFORE), again(reading(10))).signal.samples == 1
+    assert first(state(agreed=OPEN_NEXT), reading(9000), again(reading(9000, node="m"))).signal.samples == 2
 
 
 def test_a_node_that_tells_nothing_new_keeps_nobody_where_another_is_under_its_floor() -> None:
@@ -215,7 +215,7 @@ def test_two_gates_are_not_given_the_same_headroom() -> None:
 
 
 ALWAYS = replace(TTS, name="always", deployment="always", demand=FreeMemory())
-ASKED_BEFORE = Streak(act=Action.CLOSE, cause=Cause.ASKED_BACK, samples=2)
+ASKED_BEFORE = Signal(act=Action.CLOSE, cause=Cause.ASKED_BACK, why="", samples=2)
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_a_change_between_reading_and_writing_is_a_conflict_and_nobody_is_overwr
     roomy.cluster.before_patch = change_when_it_acts
     assert run(roomy) == 0
     assert replicas(roomy) == 2
-    assert "the Deployment has changed; retrying" in messages(roomy)
+    assert "skipped: the Deployment has changed" in messages(roomy)
     assert [reason for reason, _ in events(roomy)] == [names.EVENT_GATE_LEFT_ALONE]
     assert journaled(roomy)["tts"]["replicas"] == 0, "the act that did not happen is taken back"
 

@@ -162,7 +162,7 @@ def test_for_a_seat_that_starts_a_gate_closes_at_the_second_reading() -> None:
     first = one(loading, measured, starts)
     assert (first.act, first.signal.act, first.signal.cause) == (Action.KEEP, Action.CLOSE, Cause.PRESSURE)
     assert "seats that have just started may load 5000 MiB" in first.signal.why
-    again = replace(loading, agreed=first.agreed)
+    again = replace(loading, agreed=first.signal)
     assert one(again, replace(measured, repeated=True), starts).act is Action.KEEP
     assert one(again, measured, starts).act is Action.CLOSE
     assert one(let_in(), measured, starts).signal.act is Action.KEEP
