@@ -194,13 +194,14 @@ class Api:
             response = self._transport.send(request)
         except (OSError, http.client.HTTPException) as error:
             raise unanswered(str(request), error) from None
-        self.time = _date(response.headers.get("date", ""))
+        self.time = parsedate_to_datetime(date) if (date := response.headers.get("date")) else None
         self._read_bytes = len(response.body)
         if self._read_bytes > request.most_bytes:
             raise ApiError(str(request), None, TOO_LARGE, f"the answer is over {request.most_bytes} bytes")
         if response.status >= http.client.BAD_REQUEST:
             raise refusal_in(str(request), response)
-        return _object(str(request), response.body)
+        found: Object = json.loads(response.body)
+        return found
 
     def _prepare(self, method: str, path: ApiPath, body: Object | None = None, content_type: str = "") -> ApiRequest:
         headers = {
@@ -219,22 +220,3 @@ class Api:
             return self._token_file.read_text(encoding="ascii").strip()
         except (OSError, ValueError) as error:
             raise AgentError(f"{self._token_file}: the ServiceAccount's token cannot be read: {error}") from None
-
-
-def _date(header: str) -> datetime | None:
-    try:
-        return parsedate_to_datetime(header)
-    except ValueError:
-        return None
-
-
-def _object(request: str, content: bytes) -> Object:
-    try:
-        answer = json.loads(content)
-    except ValueError:
-        answer = None
-    except RecursionError:
-        raise ApiError(request, None, TOO_LARGE, "the answer is nested too deeply") from None
-    if not isinstance(answer, dict):
-        raise ApiError(request, None, "NoAnswer", "the answer is not a JSON object")
-    return answer

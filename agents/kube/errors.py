@@ -11,7 +11,7 @@ from agents.runtime.errors import AgentError
 
 Object = Mapping[str, Any]
 
-# The reason of an ApiError for an answer that is too large, or nested too deeply, to be read.
+# The reason of an ApiError for an answer that is too large to be read.
 TOO_LARGE = "TooLarge"
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # Status 429 with the cause DisruptionBudget means that a PodDisruptionBudget refused the eviction. Status 429 without
@@ -20,8 +20,6 @@ _DISRUPTION_BUDGET = "DisruptionBudget"
 # If several PodDisruptionBudgets select the pod, the API server returns status 500 with this text
 # (pkg/registry/core/pod/storage/eviction.go).
 _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
-# The maximum length of a refusal's reason and message, in characters. A webhook may refuse with a text of any length.
-_LONGEST_TEXT = 1000
 
 
 class ApiError(AgentError):
@@ -89,7 +87,7 @@ def unanswered(request: str, error: Exception) -> ApiError:
 
 def refusal(request: str, status: Object) -> ApiError:
     reason, message = str(status.get("reason") or "Unknown"), str(status.get("message") or "no message")
-    error = ApiError(request, status.get("code"), reason[:_LONGEST_TEXT], message[:_LONGEST_TEXT])
+    error = ApiError(request, status.get("code"), reason, message)
     causes = (status.get("details") or {}).get("causes") or ()
     error.causes = frozenset(str(cause.get("reason")) for cause in causes)
     return error

@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from agents.kube.client import Api, ApiError, Object
-from agents.kube.errors import TOO_LARGE, refusal, unanswered
+from agents.kube.client import Api, Object
+from agents.kube.errors import refusal, unanswered
 from agents.kube.paths import ApiPath, with_query
-from agents.kube.transport import OBJECT_BYTES
 from agents.runtime.clock import Clock
-
-EVENT_BYTES = OBJECT_BYTES
 
 
 class Watch(Iterator[Object]):
@@ -81,8 +78,6 @@ class Watch(Iterator[Object]):
                 yield bytes(line)
                 line.clear()
             line += rest
-            if len(line) > EVENT_BYTES:
-                raise ApiError(self._request, None, TOO_LARGE, f"an event is over {EVENT_BYTES} bytes")
 
     def _read(self, seconds: float) -> bytes:
         """Returns the next bytes of the watch, or b"" at its end."""
@@ -96,12 +91,7 @@ class Watch(Iterator[Object]):
     def _event(self, line: bytes) -> Object:
         self.size = len(line)
         self._admit(self.size)
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if not isinstance(event, dict) or "type" not in event or not isinstance(event.get("object"), dict):
-            raise ApiError(self._request, None, "NoAnswer", "an event is not a JSON object with a type and an object")
+        event: Object = json.loads(line)
         if event["type"] == "ERROR":
             raise refusal(self._request, event["object"])
         return event

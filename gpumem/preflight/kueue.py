@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agents.kube.errors import Object
-from agents.kube.selectors import terms_of
 from gpumem.pods import WholePod
 from gpumem.preflight.declared import Declared, InstalledKueue
 from gpumem.preflight.part import Part, State
@@ -118,4 +117,22 @@ def _labels(survey: Survey, declared: Declared) -> Mapping[str, Mapping[str, str
 
 
 def _seen(selectors: list[Object], namespace: str, labels: Mapping[str, Mapping[str, str]]) -> bool:
-    return any(all(term.matches(labels[namespace]) for term in terms_of(selector)) for selector in selectors)
+    return any(_selects(selector, labels[namespace]) for selector in selectors)
+
+
+def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
+    """Source: Requirement.Matches in k8s.io/apimachinery/pkg/labels/selector.go."""
+    exact = all(labels.get(key) == value for key, value in map_at(selector, "matchLabels").items())
+    return exact and all(_meets(labels, each) for each in maps_at(selector, "matchExpressions"))
+
+
+def _meets(labels: Mapping[str, str], requirement: Object) -> bool:
+    key, values = requirement["key"], requirement.get("values") or ()
+    match requirement["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+    return key not in labels

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from agents.kube import watch
-from agents.kube.client import ApiError
 from tests.support.api_server import ServedOverTls
 from tests.support.informing import watched
 
@@ -16,14 +15,6 @@ def test_an_event_larger_than_a_read_is_whole(served: ServedOverTls) -> None:
     with watched(served) as events:
         served.cluster.add_node("n", labels={"long": label})
         assert next(events)["object"]["metadata"]["labels"] == {"long": label}
-
-
-def test_an_event_beyond_the_bound_is_refused(served: ServedOverTls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "EVENT_BYTES", 100_000)
-    with watched(served) as events:
-        served.cluster.add_node("n", labels={"long": "x" * 400_000})
-        with pytest.raises(ApiError, match="WATCH /api/v1/nodes: TooLarge: an event is over 100000 bytes"):
-            next(events)
 
 
 def test_a_watch_ends_at_its_limit_though_the_server_goes_on(

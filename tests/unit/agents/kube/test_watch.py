@@ -3,22 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from agents.kube.client import ApiError
 from agents.kube.nodes import NODES
 from agents.kube.watch import Watch
 from agents.runtime.clock import Clock
-from tests.support.fake_cluster import Served
-from tests.support.informing import watched
-
-
-def test_what_is_no_event_is_an_error(served: Served) -> None:
-    with watched(served) as events:
-        served.cluster.history.append((NODES, {"object": {"metadata": {}}}))
-        served.cluster.add_node()
-        with pytest.raises(ApiError, match="an event is not a JSON object with a type and an object"):
-            next(events)
 
 
 def test_the_events_of_the_last_second_are_read() -> None:
