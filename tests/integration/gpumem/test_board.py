@@ -74,8 +74,7 @@ def until(tab: Browser, condition: str) -> None:
     assert tab.evaluate(script)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("named", [True, False], ids=["names", "sums"])
+@pytest.mark.parametrize(("scheme", "named"), [("light", True), ("dark", True), ("light", False)])
 def test_the_texts_of_the_page_are_whole_readable_and_apart(tab: Browser, scheme: str, named: bool) -> None:
     tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     with serving(Boards(demanding() if named else without_names(demanding())), 60) as (url, _):

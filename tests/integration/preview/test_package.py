@@ -97,21 +97,11 @@ def test_kubectl_gpumem_starts_without_pulumi(installed: Environment, tmp_path: 
     run(str(installed.python), "-c", STARTED, cwd=tmp_path)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "fit 4000 --stack stack.yaml --pool t4",
-        "advise --from seats.csv --stack prod",
-    ],
-)
-def test_an_empty_folder_judges_a_stack_file(installed: Environment, tmp_path: Path, arguments: str) -> None:
-    (tmp_path / "Pulumi.prod.yaml").write_text(PROD.read_text())
+def test_an_empty_folder_judges_a_stack_file(installed: Environment, tmp_path: Path) -> None:
     (tmp_path / "stack.yaml").write_text(PROD.read_text().replace("gpumem_mib: 5000", "gpumem_mib: 4900"))
-    (tmp_path / "seats.csv").write_text("time,seat,mib\n60,llama-swap,5001\n")
+    arguments = ("fit", "4000", "--stack", "stack.yaml", "--pool", "t4")
     outcomes = [
-        subprocess.run(
-            [*command, *arguments.split()], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-        )
+        subprocess.run([*command, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
         for command, env in (
             ((str(installed.folder / "bin" / "kubectl-gpumem"),), {}),
             ((sys.executable, "-m", "gpumem"), {"PYTHONPATH": str(ROOT)}),
