@@ -41,8 +41,8 @@ _ARGO_WAVE = "argocd.argoproj.io/sync-wave"
 # With these annotations, a deployment tool does not delete an object either.
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false,Delete=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 _FOR_PULUMI = "pulumi.com/"  # annotations that only Pulumi's provider reads
-# Lists the files of the last run, one path in each line. A run removes and replaces only these files.
-_INDEX = ".rendered-by-gpu-tenancy"
+# The index of a stack lists the files of its last run, one path in each line. A run removes and replaces only these.
+_INDEX = ".rendered-by-gpu-tenancy-"
 # In the events of a preview, this text stands for a value that only the update knows (Pulumi, sdk/go/common/resource).
 _UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 _CHART_PROGRAM = """import json
@@ -90,15 +90,16 @@ def write(stack: str, objects: Sequence[Placed], out: Path) -> None:
     waves = sorted({each.wave for each in objects})
     texts = {Path("flux", "kustomizations.yaml"): _flux(stack, waves)}
     texts |= {Path(folder_name(each.wave), each.file_name): _as_yaml(_annotated(each)) for each in objects}
+    index = out / f"{_INDEX}{stack}"
     try:
-        before = _index(out)
-        if foreign := sorted(str(file) for file in texts.keys() - before if (out / file).exists()):
+        before = _listed(index)
+        if foreign := sorted(str(file) for file in texts if _is_foreign(out / file, is_listed=file in before)):
             raise EngineError(
                 f"{out} has files that make render did not write and would replace: {', '.join(foreign)}; move them, "
                 "or name another folder: OUT=dir"
             )
         out.mkdir(parents=True, exist_ok=True)
-        _write_index(out, before | texts.keys())  # A run that is killed leaves no file that the next run does not know.
+        _write_index(index, before | texts.keys())  # A run that is killed leaves no file that the next run does not know.
         for file, text in texts.items():
             (out / file).parent.mkdir(exist_ok=True)
             (out / file).write_text(text, encoding="utf-8")
@@ -106,21 +107,25 @@ def write(stack: str, objects: Sequence[Placed], out: Path) -> None:
             (out / file).unlink(missing_ok=True)
             with suppress(OSError):  # The folder has other files.
                 (out / file).parent.rmdir()
-        _write_index(out, texts.keys())
+        _write_index(index, texts.keys())
     except OSError as error:
         raise EngineError(f"{out} cannot be written: {error.strerror}; name another folder: OUT=dir") from None
 
 
-def _index(out: Path) -> set[Path]:
-    """Returns the files that the last run has written into `out`. A line with another kind of path is ignored."""
-    index = out / _INDEX
+def _is_foreign(file: Path, *, is_listed: bool) -> bool:
+    """Returns True for a file of somebody else. A link in the place of a file leads to one."""
+    return file.is_symlink() or (file.exists() and not is_listed)
+
+
+def _listed(index: Path) -> set[Path]:
+    """Returns the files that the last run has written. A line with another kind of path is ignored."""
     lines = index.read_text(encoding="utf-8").splitlines() if index.exists() else ()
     ours = {*map(folder_name, range(len(WAVES))), "flux"}
     return {file for file in map(Path, lines) if len(file.parts) == 2 and file.parts[0] in ours and file.name != ".."}
 
 
-def _write_index(out: Path, files: Iterable[Path]) -> None:
-    (out / _INDEX).write_text("".join(f"{file.as_posix()}\n" for file in sorted(files)), encoding="utf-8")
+def _write_index(index: Path, files: Iterable[Path]) -> None:
+    index.write_text("".join(f"{file.as_posix()}\n" for file in sorted(files)), encoding="utf-8")
 
 
 def folder_name(wave: int) -> str:

@@ -91,7 +91,7 @@ def test_render_removes_only_files_that_its_own_last_run_listed(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     render.write("prod", render.placed(ENGINE, [NAMESPACE]), tmp_path)
-    ours = {".rendered-by-gpu-tenancy", "0-never-delete/namespace_chat.yaml", "flux/kustomizations.yaml"}
+    ours = {".rendered-by-gpu-tenancy-prod", "0-never-delete/namespace_chat.yaml", "flux/kustomizations.yaml"}
     assert files(tmp_path).keys() == mine.keys() | ours
     assert mine.items() <= files(tmp_path).items()
 
@@ -103,7 +103,7 @@ def test_a_line_of_the_index_that_names_another_place_removes_nothing(line: str,
     (out / "apps").mkdir()
     for place in (tmp_path, out / "apps"):
         (place / "precious").write_text("mine")
-    (out / ".rendered-by-gpu-tenancy").write_text(
+    (out / ".rendered-by-gpu-tenancy-prod").write_text(
         f"{line}\n0-never-delete/namespace_chat.yaml\nflux/kustomizations.yaml\n"
     )
     render.write("prod", render.placed(ENGINE, [NAMESPACE]), out)
@@ -117,6 +117,26 @@ def test_a_file_that_render_did_not_write_is_never_replaced(tmp_path: Path) -> N
     with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.yaml; move"):
         render.write("prod", [Placed(0, NAMESPACE.inputs)], tmp_path)
     assert files(tmp_path) == {"0-never-delete/namespace_chat.yaml": "mine"}
+
+
+def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path: Path) -> None:
+    out, precious = tmp_path / "out", tmp_path / "precious"
+    render.write("prod", [Placed(0, NAMESPACE.inputs)], out)
+    precious.write_text("mine")
+    (out / "0-never-delete" / "namespace_chat.yaml").unlink()
+    (out / "0-never-delete" / "namespace_chat.yaml").symlink_to(precious)
+    with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.yaml; move"):
+        render.write("prod", [Placed(0, NAMESPACE.inputs)], out)
+    assert precious.read_text() == "mine"
+
+
+def test_another_stack_replaces_and_removes_no_file(tmp_path: Path) -> None:
+    """With Flux, whatever left the folder would leave the cluster."""
+    render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
+    before = files(tmp_path)
+    with pytest.raises(EngineError, match=r"would replace: 0-never-delete/namespace_chat\.yaml, flux/kustom"):
+        render.write("lab", render.placed(ENGINE, [NAMESPACE]), tmp_path)
+    assert files(tmp_path) == before
 
 
 def test_two_objects_whose_names_join_to_one_have_two_files() -> None:
