@@ -37,7 +37,7 @@ ASK := $(if $(filter 1,$(YES)),--yes)# only YES=1 is a yes
 FLAGS = $(if $(ARGS),-- $(value ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help preview up render destroy refresh init preflight new-stack chart test unit integration simulate e2e demo day caps soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
+.PHONY: help preview up render destroy refresh init preflight new-stack chart test unit integration simulate e2e demo day caps attempts soak check lint bench memory-report gpumem plugin pack wheel release-dry-run schema pictures docs docs-serve golden lock toolchain cluster-toolchain cluster cluster-stop clean
 
 help: ## Show this
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ day: cluster-toolchain ## Run make demo, and the residents' day on the local clu
 caps: ## Run NVIDIA's container toolkit on the local cluster's node before a model of the driver: minutes; prints its table
 	@$(INSTALL) preview cluster $(NODE_TOOLS) $(BESIDE)
 	@$(DAY) tests/e2e/prod/test_caps.py $(value ARGS)
+attempts: ## Try to break what no command may ever do, with kills, renames and lost states: an hour; ARGS="base --first 9"
+	@$(INSTALL) preview cluster $(NODE_TOOLS) $(BESIDE)
+	@$(PYTHON) -m tests.e2e.attempts $(value ARGS)
 soak: ## Run the searches at random in full: minutes, on all cores
 	@$(INSTALL) preview $(BESIDE)
 	@GPU_TENANCY_SOAK=1 $(PYTEST) -n auto --dist loadfile -o faulthandler_timeout=0 -m search tests/unit tests/integration/judge $(value ARGS)

@@ -1,7 +1,7 @@
 """Follows the steps of an operator on the cluster of record 0000, from the first command to the removal.
 
 Pods restart only if the operator restarts them, and no object is lost. The steps are in
-docs/howto/from-the-records-cluster.md. `python -m tests.e2e.destroys` also kills `up` and `destroy` there.
+docs/howto/from-the-records-cluster.md. `make attempts` kills many times.
 """
 
 import json

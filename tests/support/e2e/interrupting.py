@@ -41,9 +41,11 @@ def kill_at(
     cwd: Path,
     env: Mapping[str, str],
     log: Path,
+    only: str = "",
 ) -> int:
     """Kills the command as soon as `moment` is true.
 
+    With `only`, kills only the processes whose command lines contain this text, and waits for the end of the others.
     Once the condition is true, SIGSTOP stops the processes and `moment` runs again, so that the condition is still true
     at the kill.
     """
@@ -67,7 +69,7 @@ def kill_at(
                 pause_seconds=0.2,
             )
         finally:
-            kill_session(process.pid)
+            kill_session(process.pid, only)
     return process.returncode
 
 
@@ -79,15 +81,17 @@ def stands_still_at(session: int, moment: Callable[[], object]) -> bool:
     return False
 
 
-def signal_session(session: int, number: signal.Signals) -> None:
+def signal_session(session: int, number: signal.Signals, only: str = "") -> None:
     """The plugins of the Pulumi CLI have their own process groups."""
     for pid in _living(session):
         with suppress(OSError):
-            os.kill(pid, number)
+            if only in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                os.kill(pid, number)
 
 
-def kill_session(session: int) -> None:
-    signal_session(session, signal.SIGKILL)
+def kill_session(session: int, only: str = "") -> None:
+    signal_session(session, signal.SIGKILL, only)
+    signal_session(session, signal.SIGCONT)
     eventually(lambda: not _living(session), "the killed processes have ended", pause_seconds=0.05)
 
 

@@ -4,7 +4,6 @@ import json
 import random
 import resource
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stacks.existing.leftovers import KINDS
-from tenancy.names import PROJECT, STACK
+from tenancy.names import PROJECT, STACK, stack_mark
 from tests.support.e2e.interrupting import kill_at
-from tests.support.e2e.rollout import GPUMEM, Rollout, changes
-from toolchain.cluster.paths import TOOLCHAIN
+from tests.support.e2e.rollout import GPUMEM, Object, Rollout, changes
+from toolchain.cluster.api import ClusterApi
 
 _LEAST_MIB = 1001  # The budget of the first rollout. Each further rollout has 1 MiB more.
 _FLOOR_MIB = 1360  # The floor that a full device leaves free.
@@ -79,42 +78,43 @@ def expect_one_state(rollout: Rollout) -> None:
     drift = rollout.drift()
     assert drift.code == 0, drift.text
     assert changes(drift).keys() <= {"unchanged"}
-    resources = json.loads(rollout.export().read_text())["deployment"]["resources"]
-    in_state = {(each["inputs"]["kind"], each["id"]) for each in resources if _is_object(each)}
-    in_cluster, managers = set(), {}
-    for each in _in_cluster(rollout):
+    expect_equal(json.loads(rollout.export().read_text()), rollout.cluster.api, stack_mark(PROJECT, "prod"))
+
+
+def expect_equal(exported: Object, api: ClusterApi, mark: str) -> None:
+    """The cluster has the objects of an exported state and no other, and each has one field manager of ours."""
+    objects = [each for each in exported["deployment"].get("resources") or () if _is_object(each)]
+    in_state = {(each["inputs"]["kind"], each["id"]): each["outputs"]["metadata"]["uid"] for each in objects}
+    in_cluster, managers = {}, {}
+    for kind, each in of_stack(api, mark):
         metadata = each["metadata"]
-        key = each["kind"], "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-        in_cluster.add(key)
+        key = kind, "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+        in_cluster[key] = metadata["uid"]
         managers[key] = [entry["manager"] for entry in metadata["managedFields"] if _is_pulumis(entry)]
-    assert in_cluster == in_state, {"not in the state": in_cluster - in_state, "lost": in_state - in_cluster}
+    differing = {*in_cluster.items()} ^ {*in_state.items()}
+    assert not differing, f"differs: {sorted(differing)}"
     assert {key: found for key, found in managers.items() if len(found) != 1} == {}
 
 
-def _in_cluster(rollout: Rollout) -> Iterator[dict[str, Any]]:
-    kinds = ",".join(
-        f"{kind}.{_for_kubectl(api)}" for api, served in KINDS.items() for kind in served if _is_final(api)
-    )
-    kubectl = (TOOLCHAIN / "bin" / "kubectl", f"--kubeconfig={rollout.cluster.kubeconfig}")
-    command = [*kubectl, "get", kinds, "--all-namespaces", "--output=json", "--show-managed-fields"]
-    for each in json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["items"]:
-        if STACK in each["metadata"].get("annotations", {}) and "ownerReferences" not in each["metadata"]:
-            yield each
+def of_stack(api: ClusterApi, mark: str) -> Iterator[tuple[str, Object]]:
+    """Yields the objects with this mark of a stack, and their kinds."""
+    for version in filter(_is_final, KINDS):
+        group = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        for served in (api.get(group) or {}).get("resources", ()):
+            if served["kind"] in KINDS[version] and "/" not in served["name"]:
+                for each in (api.get(f"{group}/{served['name']}") or {}).get("items", ()):
+                    metadata = each["metadata"]
+                    if metadata.get("annotations", {}).get(STACK) == mark and "ownerReferences" not in metadata:
+                        yield served["kind"], each
 
 
-def _is_pulumis(entry: dict[str, Any]) -> bool:
+def _is_pulumis(entry: Object) -> bool:
     return str(entry["manager"]).startswith((f"{PROJECT}/", "pulumi"))
 
 
-def _is_object(resource: dict[str, Any]) -> bool:
+def _is_object(resource: Object) -> bool:
     annotations = (resource.get("inputs") or {}).get("metadata", {}).get("annotations", {})
     return str(resource["type"]).startswith("kubernetes:") and STACK in annotations
-
-
-def _for_kubectl(api: str) -> str:
-    """Returns a version and group as kubectl names them: apps/v1 is v1.apps."""
-    group, _, version = api.rpartition("/")
-    return f"{version}.{group}"
 
 
 def _is_final(api: str) -> bool:
