@@ -155,25 +155,26 @@ def peaks(graph: Graph) -> Iterator[Finding]:
 def workloads(graph: Graph) -> Iterator[Finding]:
     """The pods of a memory pool's workload have the PriorityClass, nodeSelector, tolerations, memory request and memory
     limit that the pool declares."""
-    declared = {(m.tenant, m.name): (p, m) for p in _pools(graph) for m in p.members}
-    if declared:
-        yield from judge_each(graph.workloads, lambda workload: _workload(declared, workload))
+    yield from judge_each(graph.workloads, lambda workload: _workload(graph, workload))
 
 
-def _workload(
-    declared: Mapping[tuple[str, str], tuple[HostMemoryPool, Workload | Disposable]], workload: Object
-) -> Iterator[Finding]:
-    if workload.namespace not in {tenant for tenant, _ in declared}:
-        return
-    template = pod_template(workload.manifest) or {}
-    called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
-    found = next(
-        (declared[workload.namespace, name] for name in called if (workload.namespace, name) in declared), None
-    )
+def member_of(graph: Graph, workload: Object) -> tuple[HostMemoryPool, Workload | Disposable] | None:
+    """Returns what a memory pool declares of the workload, with the pool, or None. The workload goes by its name, or by
+    a label of its pods."""
+    declared = {(m.tenant, m.name): (pool, m) for pool in _pools(graph) for m in pool.members}
+    if not declared or workload.namespace not in {tenant for tenant, _ in declared}:
+        return None
+    labels = map_at(pod_template(workload.manifest) or {}, "metadata", "labels")
+    called = (workload.name, text_at(labels, names.LABEL_NAME))
+    return next(filter(None, (declared.get((workload.namespace, name)) for name in called)), None)
+
+
+def _workload(graph: Graph, workload: Object) -> Iterator[Finding]:
+    found = member_of(graph, workload)
     if found is None:
         return
     pool, member = found
-    pod_spec = map_at(template, "spec")
+    pod_spec = map_at(pod_template(workload.manifest) or {}, "spec")
     for field, is_, should in _differences(pool, member, pod_spec):
         yield Finding(
             f"{workload}: {field} is {is_}, {_key(pool, member)} makes it {should}; use the platform's output memory",

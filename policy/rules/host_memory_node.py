@@ -9,6 +9,7 @@ from policy.finding import Finding, judge_each
 from policy.graph import Graph
 from policy.objects import Object, text_at
 from policy.rule import MAIN, Example, a_deployment, memory_resources, rule
+from policy.rules.host_memory import member_of
 from policy.unknown import UnprovenError
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
@@ -87,17 +88,15 @@ def _labels(pool: HostMemoryPool, ledger: Ledger | None) -> Mapping[str, str]:
 
 
 def _stranger(graph: Graph, pools: Sequence[HostMemoryPool], workload: Object) -> Iterator[Finding]:
-    template = pod_template(workload.manifest) or {}
-    pod_spec = map_at(template, "spec")
+    if member_of(graph, workload) is not None:
+        return  # The rule `memory-workloads` judges the pods of declared workloads.
+    pod_spec = map_at(pod_template(workload.manifest) or {}, "spec")
     try:
         beyond_mib = _beyond_mib(pod_spec)
     except UnprovenError:
         if any(_chooses(pod_spec, pool) for pool in pools):
             raise
         return  # Its memory doesn't matter.
-    called = (workload.name, text_at(map_at(template, "metadata", "labels"), names.LABEL_NAME))
-    if any((m.tenant, m.name) == (workload.namespace, name) for p in pools for m in p.members for name in called):
-        return  # The rule `memory-workloads` judges the pods of declared workloads.
     for pool in pools:
         least = min(victims(pool), key=_above_request_mib)
         if beyond_mib is not None and beyond_mib <= _above_request_mib(least):
