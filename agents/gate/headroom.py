@@ -10,7 +10,7 @@ from agents.gate.config import GateConfig
 from agents.gate.ownership import UNDER_WAY_SECONDS
 from agents.gate.pods import Seating
 from agents.gate.probes import FreeMemory
-from agents.gate.seats import SeatNeed, seat_needs
+from agents.gate.seats import PoolDevice, pool_devices
 from agents.gate.types import GateState
 from agents.telemetry.client import NodeTelemetry
 from tenancy.devices.waiting import DeviceMemory, WaitingSeat, to_free_mib
@@ -18,32 +18,6 @@ from tenancy.units import MIB
 
 # The largest number of waiting seats in a log line.
 _NAMED = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolDevice:
-    """One device. Pods of running on-demand workloads can still allocate `loading_mib`. Pods of on-demand workloads
-    that the gate has just stopped will release `closing_mib`.
-
-    `repeated` is True if the last sample used the same reading.
-    """
-
-    node: str
-    uuid: str
-    gpu: int
-    repeated: bool
-    free_mib: int
-    need: SeatNeed
-    loading_mib: int = 0
-    closing_mib: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.node}, gpu {self.gpu}"
-
-    @property
-    def newcomers_mib(self) -> int:
-        """Returns the free memory that starting workloads may use."""
-        return self.free_mib - self.loading_mib - self.need.kept_mib
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,28 +60,20 @@ def used_mib(readings: Iterable[NodeTelemetry], pods: Collection[str]) -> dict[s
 
 def headroom_of(readings: Sequence[NodeTelemetry], states: Sequence[GateState], seating: Seating, now: int) -> Headroom:
     blind = [f"{r.node}: {r.problem or 'no device'}" for r in readings if r.problem or not r.devices]
-    needs = seat_needs(readings, seating, now)
+    found = pool_devices(readings, seating, now)
     devices = [
-        PoolDevice(
-            node=reading.node,
-            uuid=device.uuid,
-            gpu=device.gpu,
-            repeated=reading.repeated,
-            free_mib=device.free_bytes // MIB,
-            need=needs[device.uuid],
+        replace(
+            device,
             closing_mib=sum(state.used_mib.get(device.uuid, 0) for state in states if _is_closing(state, now)),
+            loading_mib=sum(state.to_load_mib for state in states if _may_use(state, device, found)),
         )
-        for reading in readings
-        for device in reading.devices
+        for device in found
     ]
     waiting = seating.waiting_in({reading.pool.name for reading in readings})
     return Headroom(
         problem="; ".join(blind) if readings else "no node of the pool is measured",
         floor_mib=readings[0].pool.floor_mib if readings else 0,
-        devices=tuple(
-            replace(each, loading_mib=sum(state.to_load_mib for state in states if _may_use(state, each, devices)))
-            for each in devices
-        ),
+        devices=tuple(devices),
         waiting=tuple(sorted(waiting, key=lambda seat: (-seat.priority, seat.created, seat.uid))),
     )
 
@@ -130,7 +96,7 @@ def pressures(pool: Headroom, states: Sequence[GateState]) -> Mapping[str, Press
     for_seats = _to_free_mib(pool)
     for device in sorted(pool.devices, key=lambda each: each.repeated):
         seats_mib = for_seats.get(device.uuid, 0)
-        floor_mib = pool.floor_mib - device.free_mib - device.closing_mib - device.need.going_mib
+        floor_mib = pool.floor_mib - device.free_mib - device.closing_mib - device.going_mib
         for state in reversed(states):
             if seats_mib <= 0 and floor_mib <= 0:
                 break
@@ -149,7 +115,7 @@ def why(pool: Headroom, pressure: Pressure) -> str:
     found = f"{pressure.device}: {pressure.device.free_mib} MiB are free, the floor is {pool.floor_mib}"
     if not pressure.for_seats:
         return found
-    starting_mib = pressure.device.need.starting_mib
+    starting_mib = pressure.device.starting_mib
     wanted = [f"{seat} waits for {seat.request.total_mib} MiB" for seat in pool.waiting[:_NAMED]]
     wanted += [f"seats that have just started may load {starting_mib} MiB"] if starting_mib else []
     return f"{found}; {', '.join(wanted)}"
@@ -162,7 +128,7 @@ def refusal(pool: Headroom, gate: GateConfig) -> str | None:
     fullest = min(pool.devices, key=lambda each: each.newcomers_mib)
     if fullest.newcomers_mib >= pool.needed_mib(gate):
         return None
-    kept = f" and {fullest.need.kept_mib} kept for seats" if fullest.need.kept_mib else ""
+    kept = f" and {fullest.kept_mib} kept for seats" if fullest.kept_mib else ""
     return (
         f"{fullest}: {fullest.free_mib} MiB are free, {fullest.newcomers_mib} of them for newcomers{kept}; "
         f"{pool.needed_mib(gate)} are needed (need, floor and margin)"
@@ -189,11 +155,10 @@ def _to_free_mib(pool: Headroom) -> Mapping[str, int]:
     nodes: dict[str, dict[str, DeviceMemory]] = {}
     starting = {}
     for device in pool.devices:
-        need = device.need
-        free_mib = device.free_mib + device.closing_mib + need.soon_mib - device.loading_mib - need.starting_mib
-        memory = DeviceMemory(room_mib=need.room_mib, measured_mib=free_mib, floor_mib=pool.floor_mib)
+        free_mib = device.free_mib + device.closing_mib + device.soon_mib - device.loading_mib - device.starting_mib
+        memory = DeviceMemory(room_mib=device.room_mib, measured_mib=free_mib, floor_mib=pool.floor_mib)
         nodes.setdefault(device.node, {})[device.uuid] = memory
-        if need.starting_mib:
+        if device.starting_mib:
             starting[device.uuid] = pool.floor_mib - free_mib
     waiting = to_free_mib((seat.request for seat in pool.waiting), nodes)
     return starting | {uuid: mib for (_, uuid), mib in waiting.items()}

@@ -26,38 +26,55 @@ SOON_SECONDS = 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeatNeed:
-    """The memory that seats need on one device.
+class PoolDevice:
+    """One device, and the memory that seats and on-demand workloads need on it.
 
-    `room_mib` is the memory of the device that is free by the ledger. `starting_mib` is the memory that starting pods
-    can still allocate. `kept_mib` is the sum of `starting_mib`, the memory of seats without a pod, and the memory of
-    pods that use no memory yet. `going_mib` is the memory that terminating pods will release. `soon_mib` is the part of
-    `going_mib` that will be free in time for a waiting seat.
+    `repeated` is True if the last sample used the same reading. `free_mib` is measured, and `room_mib` is the memory
+    that is free by the ledger. `starting_mib` is the memory that starting pods can still allocate. `kept_mib` is the
+    sum of `starting_mib`, the memory of seats without a pod, and the memory of pods that use no memory yet. `going_mib`
+    is the memory that terminating pods will release, and `soon_mib` the part of it that will be free in time for a
+    waiting seat. Pods of running on-demand workloads can still allocate `loading_mib`. Pods of on-demand workloads that
+    the gate has just stopped will release `closing_mib`.
     """
 
+    node: str
+    uuid: str
+    gpu: int
+    repeated: bool
+    free_mib: int
     room_mib: int
     starting_mib: int
     kept_mib: int
     going_mib: int
     soon_mib: int
+    loading_mib: int = 0
+    closing_mib: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.node}, gpu {self.gpu}"
+
+    @property
+    def newcomers_mib(self) -> int:
+        """Returns the free memory that starting workloads may use."""
+        return self.free_mib - self.loading_mib - self.kept_mib
 
 
-def seat_needs(readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> Mapping[str, SeatNeed]:
-    """Returns the memory that seats need on each device, by device UUID. All `readings` must belong to one pool."""
+def pool_devices(readings: Sequence[NodeTelemetry], seating: Seating, now: int) -> list[PoolDevice]:
+    """Returns the devices with what seats need on them. All `readings` must belong to one pool."""
     nodes = {reading.node: {pod.uid: pod for pod in seating.pods if pod.node == reading.node} for reading in readings}
     staying = [pod for pods in nodes.values() for pod in pods.values() if _stays(pod)]
     absent_mib = _absent_mib({reading.pool.name for reading in readings}, seating, staying)
-    return {
-        uuid: replace(need, kept_mib=need.kept_mib + max(0, min(absent_mib, need.room_mib)))
+    return [
+        replace(device, kept_mib=device.kept_mib + max(0, min(absent_mib, device.room_mib)))
         for reading in readings
-        for uuid, need in _needs_of_pods(reading, nodes[reading.node], seating.starting_seconds, now).items()
-    }
+        for device in _beside_pods(reading, nodes[reading.node], seating.starting_seconds, now)
+    ]
 
 
-def _needs_of_pods(
+def _beside_pods(
     reading: NodeTelemetry, pods: Mapping[str, BoundPod], starting_seconds: int, now: int
-) -> Mapping[str, SeatNeed]:
-    """Returns what the pods need on each device of their node.
+) -> list[PoolDevice]:
+    """Returns the devices of a node with what its pods need on them.
 
     A pod's memory counts on the devices that the extender chose for the pod or that the pod uses. If its devices are
     not known, its memory counts on every device of the node.
@@ -80,16 +97,21 @@ def _needs_of_pods(
             room[uuid] -= share_mib if places or len(room) == 1 else 0
             starting[uuid] += rest_mib if starts and not unknown else 0
             kept[uuid] += rest_mib if starts or not (used or unknown) else 0
-    return {
-        uuid: SeatNeed(
-            room_mib=room[uuid],
-            starting_mib=starting[uuid],
-            kept_mib=kept[uuid],
-            going_mib=going[uuid],
-            soon_mib=soon[uuid],
+    return [
+        PoolDevice(
+            node=reading.node,
+            uuid=device.uuid,
+            gpu=device.gpu,
+            repeated=reading.repeated,
+            free_mib=device.free_bytes // MIB,
+            room_mib=room[device.uuid],
+            starting_mib=starting[device.uuid],
+            kept_mib=kept[device.uuid],
+            going_mib=going[device.uuid],
+            soon_mib=soon[device.uuid],
         )
-        for uuid in room
-    }
+        for device in reading.devices
+    ]
 
 
 def _stays(pod: BoundPod) -> bool:
