@@ -136,7 +136,6 @@ class PlacementVerbs:
                 self.informers.problems.note("node", node, victims.why)
             elif victims is not None:
                 found[node] = victims
-        self.cache.renew(uid, {node for node, uids in found.items() if uids}, self.clock.monotonic())
         return found
 
 

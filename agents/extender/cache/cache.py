@@ -26,9 +26,6 @@ from tenancy.ledger import Ledger, Seat
 # The longest time between the filter and the bind of a pod. Between its filter and its bind, a pod may wait for its
 # volumes.
 RESERVE_SECONDS = 30.0
-# The longest time between a pod's nomination and its bind. The time between nomination and bind includes the grace
-# periods of the victims.
-NOMINATED_SECONDS = 300.0
 # A pod whose bind got no answer keeps its devices for this time. The watch shows a bound pod within this time.
 LOST_SECONDS = 60.0
 # A reading is valid for this time: four of the exporter's intervals.
@@ -107,20 +104,14 @@ class Cache:
             self._keep(uid, None)
 
     def nominate(self, pod: Nomination, now: float) -> None:
-        """Keeps the memory of the pod's victims for the pod until NOMINATED_SECONDS after the pod's first nomination to
-        the node. A pod with a reservation needs no nomination.
-        """
-        self._nominate(replace(pod, ends=now + NOMINATED_SECONDS))
-
-    def renew(self, uid: str, nodes: Collection[str], now: float) -> None:
-        """Prolongs the pod's nomination if the nominated node is in `nodes`, because more pods are being evicted there.
-
-        The API does not show that a nomination is prolonged.
+        """Keeps the memory of the pod's victims for the pod while the API shows its nomination, as kube-scheduler does
+        for the sum of the node. A pod with a reservation needs no nomination.
         """
         with self._lock:
-            known = self._nominated.get(uid)
-            if known is not None and known.shown and known.node in nodes:
-                self._keep(uid, replace(known, ends=now + NOMINATED_SECONDS))
+            known = self._nominated.get(pod.uid)
+            since = known.since if known is not None and known.node == pod.node else now
+            if pod.uid not in self._pods:
+                self._keep(pod.uid, replace(pod, since=since))
 
     def withdraw(self, uid: str, now: float) -> bool:
         """Ends the pod's nomination, and returns True if the pod had one. Keeps the nominated pod's memory for another
@@ -130,10 +121,9 @@ class Cache:
         """
         with self._lock:
             known = self._nominated.get(uid)
-            if known is None or not known.shown:
+            if known is None or not known.is_shown:
                 return False
-            ends = min(known.ends, now + RESERVE_SECONDS)
-            self._keep(uid, replace(known, shown=False, ends=ends) if now < ends else None)
+            self._keep(uid, replace(known, ends=now + RESERVE_SECONDS))
             return True
 
     def retain(self, pod: Nomination, now: float) -> None:
@@ -141,9 +131,13 @@ class Cache:
 
         Without `retain`, another pod could take the memory of the pod's victims. The scheduler may retry the pod before
         the cache knows that the victims have ended. After the extender refuses a pod, kube-scheduler drops the pod's
-        nomination. A nomination that has ended stays ended.
+        nomination.
         """
-        self._nominate(replace(pod, shown=False, ends=now + RESERVE_SECONDS))
+        with self._lock:
+            known = self._nominated.get(pod.uid)
+            is_kept = known is not None and known.is_shown and known.node == pod.node
+            if not is_kept and pod.uid not in self._pods:
+                self._keep(pod.uid, replace(pod, since=now, ends=now + RESERVE_SECONDS))
 
     def nominated_node(self, uid: str, now: float) -> str | None:
         """Returns the node that keeps memory for the pod, or None."""
@@ -207,7 +201,7 @@ class Cache:
                 if not _is_unlisted(known, since) and not isinstance(listed.get(uid), Bound):
                     self._set(uid, None)
             for uid, nomination in [*self._nominated.items()]:
-                if nomination.shown and uid not in shown:
+                if nomination.is_shown and uid not in shown:
                     self._keep(uid, None)
             devices = {each.node: each for each in nodes}
             for name in self._devices.keys() - devices.keys():
@@ -375,13 +369,6 @@ class Cache:
         for name in {each.node for each in (before, pod, self._nominated.get(uid)) if each is not None}:
             self._changed(name)
 
-    def _nominate(self, pod: Nomination) -> None:
-        with self._lock:
-            known = self._nominated.get(pod.uid)
-            again = known is not None and known.shown and known.node == pod.node
-            if not again and pod.uid not in self._pods:
-                self._keep(pod.uid, pod)
-
     def _keep(self, uid: str, nomination: Nomination | None) -> None:
         """Replaces a nomination in the cache."""
         before = self._nominated.pop(uid, None)
@@ -422,7 +409,7 @@ class Cache:
     def _expire(self, now: float) -> None:
         for uid in [uid for uid, ends in self._ends.items() if ends <= now]:
             self._set(uid, None)
-        for uid in [uid for uid, each in self._nominated.items() if not each.shown and each.ends <= now]:
+        for uid in [uid for uid, each in self._nominated.items() if each.ends <= now]:
             self._keep(uid, None)
         for name in [name for name, reading in self._readings.items() if reading.until <= now]:
             del self._readings[name]

@@ -145,9 +145,9 @@ class NodeInfo:
         if not self.nominated:
             return self if absent == self.absent else self.with_absent(absent)
         nominated = {each.uid: each for each in self.nominated if now < each.ends}
-        turn = (-priority, nominated[uid].ends if uid in nominated else math.inf, uid)
+        turn = (-priority, nominated[uid].since if uid in nominated else math.inf, uid)
         ahead = [
-            each for each in nominated.values() if each.uid != uid and (-each.priority, each.ends, each.uid) < turn
+            each for each in nominated.values() if each.uid != uid and (-each.priority, each.since, each.uid) < turn
         ]
         if self.inventory is None or not ahead:
             return self.with_absent(absent)

@@ -4,6 +4,7 @@ The Binding writes the pod's devices into annotations of the Pod (bind.py). This
 Pods.
 """
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -86,15 +87,19 @@ class PodWithoutGpu:
 class Nomination:
     """A pod for which the scheduler has evicted victims from a node. No other pod may use the memory of the victims.
 
-    `shown` is True while the API shows the nomination. `ends` is its end in monotonic seconds.
+    `since` and `ends` are in monotonic seconds. While the API shows the nomination, it has no end.
     """
 
     uid: str
     node: str
     request: MemoryRequest
     priority: int
-    shown: bool = True
-    ends: float = 0.0
+    since: float = 0.0
+    ends: float = math.inf
+
+    @property
+    def is_shown(self) -> bool:
+        return self.ends == math.inf
 
 
 Bound = PodInfo | PodWithoutGpu

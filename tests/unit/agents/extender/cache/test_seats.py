@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.cache.cache import NOMINATED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.node_info import Shortage
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodState, PodWithoutGpu
 from agents.extender.cache.reading import UndeclaredUse
@@ -138,7 +138,7 @@ def test_what_the_evicted_still_hold_is_kept_for_the_nominee_before_it_is_free()
     assert not fits(cache, "lower", 3001)
 
 
-def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None:
+def test_a_nomination_ends_with_the_pod_and_with_another_nomination() -> None:
     for end in (
         lambda cache: cache.remove_pod("nominee"),
         lambda cache: cache.nominate(
@@ -147,13 +147,9 @@ def test_a_nomination_ends_with_the_pod_with_another_and_with_its_time() -> None
     ):
         cache = cache_of(inventory("N", 8000))
         nominated(cache)
+        assert not fits(cache, "lower", 8000, now=10 * RESERVE_SECONDS)
         end(cache)
         assert fits(cache, "lower", 8000)
-    cache = cache_of(inventory("N", 8000))
-    nominated(cache)
-    assert not fits(cache, "lower", 8000, now=NOMINATED_SECONDS - 1)
-    nominated(cache)
-    assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
 def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
@@ -166,20 +162,24 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
     cache.withdraw("nominee", 1.0)
     assert not fits(cache, "lower", 8000, now=RESERVE_SECONDS)
     assert fits(cache, "lower", 8000, now=RESERVE_SECONDS + 1)
-    nominated(cache)
-    cache.withdraw("nominee", NOMINATED_SECONDS)
-    cache.remove_pod("lower")
-    assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
 
 
-def test_a_relist_keeps_how_long_a_nomination_lasts() -> None:
+def test_of_two_nominated_pods_of_one_priority_the_first_is_first_also_after_a_relist() -> None:
+    cache, node = Cache(), inventory("N", 8000)
+    first, second = (Nomination(uid=uid, node="N", request=MemoryRequest(5000), priority=10) for uid in ("z", "a"))
+    cache.replace([node], [first], since=0.0)
+    cache.replace([node], [first, second], since=1.0)
+    assert not fits(cache, "a", 5000, priority=10, now=2.0)
+    assert fits(cache, "z", 5000, priority=10, now=2.0)
+
+
+def test_a_relist_ends_a_nomination_that_the_api_no_longer_shows() -> None:
     cache, node = Cache(), inventory("N", 8000)
     pod = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
     cache.replace([node], [pod], since=0.0)
-    cache.replace([node], [pod], since=NOMINATED_SECONDS - 1)
-    assert fits(cache, "lower", 8000, now=NOMINATED_SECONDS)
-    cache.replace([node], [], since=0.0)
-    assert fits(cache, "lower", 8000)
+    assert not fits(cache, "lower", 8000)
+    cache.replace([node], [], since=1.0)
+    assert fits(cache, "lower", 8000, now=1.0)
 
 
 # Preemption.
