@@ -28,6 +28,7 @@ from tests.support.waiting import becomes, eventually
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments/kueue-controller-manager"
 CLUSTER_QUEUE = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/gpu-cq"
+NEWER_TOO = "LowerOrNewerEqualPriority"
 GUESTS = [f"guest-{number}" for number in range(10)]
 ETCD_PAUSE_SECONDS = 12  # The pause is longer than an agent waits for a response.
 
@@ -37,12 +38,16 @@ def seats(prod: Rollout, tenant: str) -> str:
     return str(hard[f"requests.{GPUMEM}"])
 
 
-def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one_goes_on(prod: Rollout) -> None:
+def within_the_queue(prod: Rollout) -> str:
+    return str(prod.get(CLUSTER_QUEUE)["spec"]["preemption"]["withinClusterQueue"])
+
+
+def test_an_up_whose_api_server_restarts_fails_with_its_address(prod: Rollout) -> None:
     """Pulumi's Kubernetes provider does not retry its requests."""
 
     def change(config: Any) -> None:
         config["tenants"].update({name: {} for name in GUESTS})
-        config["residents"]["llama-swap"].update(gpumem_mib=5500)
+        config["residents"]["llama-swap"].update(gpumem_mib=5200)
 
     prod.workspace.change(change)
     with ThreadPoolExecutor() as background:
@@ -55,34 +60,6 @@ def test_an_up_whose_api_server_restarts_fails_with_its_address_and_the_next_one
     assert interrupted.code != 0
     assert address in interrupted.text, interrupted.text
     becomes(lambda: prod.cluster.api.request("GET", "/readyz").code, 200, "the API server is back")
-    prod.up()
-    prod.expect_no_changes()
-    assert seats(prod, "llama-swap") == "5500"
-    assert all(prod.cluster.api.get(f"/api/v1/namespaces/{name}") for name in GUESTS)
-
-
-def test_an_up_and_the_agents_outlast_an_etcd_that_stalls(prod: Rollout) -> None:
-    def change(config: Any) -> None:
-        for name in GUESTS:
-            config["tenants"].pop(name, None)
-        config["residents"]["llama-swap"].update(gpumem_mib=5000)
-
-    before, etcd = prod.get(LEDGER)["data"], prod.cluster.pid_of("etcd")
-    prod.workspace.change(change)
-    with ThreadPoolExecutor() as background:
-        up = background.submit(prod.up)
-        eventually(lambda: prod.get(LEDGER)["data"] != before, "the ledger is the new one")
-        runs = [run_once(prod, agent) for agent in AGENTS]
-        os.kill(etcd, signal.SIGSTOP)
-        try:
-            time.sleep(ETCD_PAUSE_SECONDS)
-        finally:
-            os.kill(etcd, signal.SIGCONT)
-        assert changes(up.result())["replaced"] == 1
-    for run in runs:
-        succeeds(prod, run)
-    assert seats(prod, "llama-swap") == "5k"
-    assert prod.capacity("k8s-node1")[GPUMEM] == "14k"
 
 
 @contextmanager
@@ -103,6 +80,7 @@ def without_kueue(prod: Rollout) -> Iterator[None]:
 
 
 def test_without_kueue_its_jobs_and_queues_are_refused_and_all_others_go_on(prod: Rollout) -> None:
+    """The next `up` completes the `up` of the test before."""
     resident = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -111,7 +89,7 @@ def test_without_kueue_its_jobs_and_queues_are_refused_and_all_others_go_on(prod
     }
 
     def change_preemption(config: Any) -> None:
-        config["queues"]["cluster_queues"]["gpu-cq"]["preemption"]["within_cluster_queue"] = "LowerOrNewerEqualPriority"
+        config["queues"]["cluster_queues"]["gpu-cq"]["preemption"]["within_cluster_queue"] = NEWER_TOO
 
     with without_kueue(prod):
         answer = prod.create(jobs("team-a"), job("queued", "team-a-gpu"))
@@ -123,9 +101,10 @@ def test_without_kueue_its_jobs_and_queues_are_refused_and_all_others_go_on(prod
         becomes(lambda: prod.get(pods("frigate", "seat"))["status"].get("phase"), "Running", "a resident runs")
         for agent in AGENTS:
             succeeds(prod, run_once(prod, agent))
-        prod.workspace.change(lambda config: config["residents"]["llama-swap"].update(gpumem_mib=5200))
         prod.up()
+        prod.expect_no_changes()
         assert seats(prod, "llama-swap") == "5200"
+        assert all(prod.cluster.api.get(f"/api/v1/namespaces/{name}") for name in GUESTS)
         prod.workspace.change(change_preemption)
         refused = prod.attempt_up()
         assert refused.code != 0
@@ -133,5 +112,32 @@ def test_without_kueue_its_jobs_and_queues_are_refused_and_all_others_go_on(prod
     await_running(prod, "team-a", submit(prod, "team-a", job("queued", "team-a-gpu")))
     for path in (jobs("default", "plain"), jobs("team-a", "queued"), pods("frigate", "seat")):
         prod.delete(path)
-    prod.up()
-    assert prod.get(CLUSTER_QUEUE)["spec"]["preemption"]["withinClusterQueue"] == "LowerOrNewerEqualPriority"
+
+
+def test_an_up_and_the_agents_outlast_an_etcd_that_stalls(prod: Rollout) -> None:
+    """The stall begins after the `up` has also applied what Kueue's absence had refused, because Kueue loses its lease
+    in a stall.
+    """
+
+    def change(config: Any) -> None:
+        for name in GUESTS:
+            config["tenants"].pop(name, None)
+        config["residents"]["llama-swap"].update(gpumem_mib=5000)
+
+    before, etcd = prod.get(LEDGER)["data"], prod.cluster.pid_of("etcd")
+    prod.workspace.change(change)
+    with ThreadPoolExecutor() as background:
+        up = background.submit(prod.up)
+        becomes(lambda: within_the_queue(prod), NEWER_TOO, "the refused change is applied")
+        eventually(lambda: prod.get(LEDGER)["data"] != before, "the ledger is the new one")
+        runs = [run_once(prod, agent) for agent in AGENTS]
+        os.kill(etcd, signal.SIGSTOP)
+        try:
+            time.sleep(ETCD_PAUSE_SECONDS)
+        finally:
+            os.kill(etcd, signal.SIGCONT)
+        assert changes(up.result())["replaced"] == 1
+    for run in runs:
+        succeeds(prod, run)
+    assert seats(prod, "llama-swap") == "5k"
+    assert prod.capacity("k8s-node1")[GPUMEM] == "14k"
