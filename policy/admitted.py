@@ -65,13 +65,13 @@ class PodJudge:
 
         Raises UnprovenError for an unknown list or map, QuantityError and ShapeError.
         """
-        return [replace(each, message=f"{each.message}{self._or_exempt}") for each in map(self._explained, self._told)]
+        told = [each for each in self._certain if not self._is_said(each.part)]
+        return [replace(each, message=f"{self._way(each.part)}{each.message}{self._or_exempt}") for each in told]
 
     @property
     def unknown_paths(self) -> list[str]:
         """Returns the paths of the unknown values on which further reasons depend. Raises as `refusals` does."""
-        there = {refusal.part for refusal in self._certain}
-        paths = [v.unproven for part, v in self._verdicts if v.unproven and not _FOLLOWS.get(part, set()) & there]
+        paths = [verdict.unproven for part, verdict in self._verdicts if verdict.unproven and not self._follows(part)]
         return list(dict.fromkeys(paths))
 
     def findings(self, found: Object, said: Callable[[Refusal], bool] = lambda _: False) -> Iterator[Finding]:
@@ -93,29 +93,25 @@ class PodJudge:
         exempt = f"add {self.namespace} to admission.exempt_namespaces of the platform's stack"
         return f"; or, for a driver, a device plugin or a part of the cluster, {exempt}"
 
-    @property
+    @cached_property
     def _certain(self) -> list[Refusal]:
         judged = [Refusal(part, verdict.message) for part, verdict in self._verdicts if verdict.unproven is None]
         return [*self._of_kubernetes(), *judged] if self._is_judged else []
 
-    @property
-    def _told(self) -> Iterator[Refusal]:
-        """Yields the certain reasons, except for those after which others already say what to change."""
-        there = {refusal.part for refusal in self._certain}
-        for refusal in self._certain:
-            said_by_others = refusal.part == policy_names.GPU_BUDGET and self._routes == [] and there != {refusal.part}
-            if not said_by_others and not _FOLLOWS.get(refusal.part, set()) & there:
-                yield refusal
+    def _follows(self, part: str) -> bool:
+        return not _FOLLOWS.get(part, set()).isdisjoint(refusal.part for refusal in self._certain)
 
-    def _explained(self, refusal: Refusal) -> Refusal:
-        """Returns the refusal with the way on which the pod reaches a GPU, if it has no budget."""
-        if refusal.part != policy_names.GPU_BUDGET or not self._routes or self._has_budget:
-            return refusal
-        return replace(refusal, message=f"{self._routes[0]}, and so {refusal.message}")
+    def _is_said(self, part: str) -> bool:
+        """Returns True if other refusals already say what to change."""
+        others = {refusal.part for refusal in self._certain} - {part}
+        return self._follows(part) or (part == policy_names.GPU_BUDGET and not self._routes and bool(others))
 
-    @property
-    def _has_budget(self) -> bool:
-        return bool(pod_request(map_at(self.template, "spec"), self.ledger.names.gpumem))
+    def _way(self, part: str) -> str:
+        """Returns the way on which a pod without a budget reaches a GPU."""
+        names, spec = self.ledger.names, map_at(self.template, "spec")
+        if part != policy_names.GPU_BUDGET or not self._routes or pod_request(spec, names.gpumem):
+            return ""
+        return f"{self._routes[0]}, and so "
 
     @cached_property
     def _routes(self) -> list[str]:
