@@ -78,7 +78,7 @@ def changed(config: dict[str, Any], example: Example, value: Any) -> dict[str, A
 
 
 def program_of(example: Example, value: Any) -> graphs.Program:
-    program = {} if example.is_beside else graphs.platform()
+    program, value = {} if example.is_beside else graphs.platform(), copy.deepcopy(value)
     if isinstance(example.of, Mapping):
         found = program["more"] = copy.deepcopy(dict(example.of))
         if example.key:
