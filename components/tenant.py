@@ -9,7 +9,7 @@ from pydantic import Field
 
 from components.base.identity import RBAC_GROUP, group_subject
 from components.base.manifest import Manifest, component_type, manifest, namespace_labels, register
-from components.base.spec import Count, Mib, PeopleName, PoolKey, Spec, TenantKey
+from components.base.spec import Count, Mib, MostCpus, MostHostMemory, PeopleName, PoolKey, Spec, TenantKey
 from tenancy.choices import Mode, PodSecurity
 from tenancy.names import (
     POD_SECURITY_AUDIT,
@@ -66,6 +66,8 @@ class ResidentSpec(Spec):
         "budget on each device.",
         examples=[2],
     )
+    cpus: MostCpus = None
+    host_memory_mib: MostHostMemory = None
 
 
 class UnbudgetedSpec(Spec):
@@ -82,6 +84,8 @@ class UnbudgetedSpec(Spec):
         description="Total nvidia.com/gpu that the workload's pods may request. The tenant's ResourceQuota includes "
         "the workload's gpus.",
     )
+    cpus: MostCpus = None
+    host_memory_mib: MostHostMemory = None
 
 
 @dataclass(frozen=True, kw_only=True)

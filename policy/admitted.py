@@ -215,9 +215,21 @@ def _as_created(template: Manifest, *, queued: bool) -> dict[str, Any]:
     """Returns the pod with the defaults that the API server adds before the policies judge it."""
     metadata, spec = dict(map_at(template, "metadata")), dict(map_at(template, "spec"))
     spec.setdefault("schedulerName", "default-scheduler")
+    for key in ("containers", "initContainers"):
+        if listed := maps_at(spec, key):
+            spec[key] = [_with_requests(each) for each in listed]
     if queued:
         spec["schedulingGates"] = [{"name": GATES[0]}]
     return {"metadata": metadata, "spec": spec}
+
+
+def _with_requests(container: Manifest) -> Manifest:
+    """Returns the container with a request for each of its limits, as the API server adds it."""
+    resources = map_at(container, "resources")
+    limits = map_at(resources, "limits")
+    if not limits or is_unknown(resources.get("requests")):
+        return container
+    return {**container, "resources": {**resources, "requests": {**limits, **map_at(resources, "requests")}}}
 
 
 def _apply(pod: dict[str, Any], patch: Mapping[str, Any]) -> None:

@@ -34,6 +34,7 @@ _SCHEMA: dict[str, dict[str, str]] = {
         **dict.fromkeys(("nodeName", "schedulerName", "runtimeClassName", "priorityClassName", "priority"), ""),
         **dict.fromkeys(("preemptionPolicy", "terminationGracePeriodSeconds"), ""),
         "nodeSelector": "",
+        "resources": "Resources",
         "schedulingGates": "*Gate",
         "volumes": "*Volume",
     },
@@ -49,7 +50,7 @@ _SCHEMA: dict[str, dict[str, str]] = {
     "Reference": {"fieldRef": "FieldReference"},
     "FieldReference": {"fieldPath": ""},
     "Source": {"prefix": ""},
-    "Resources": {"limits": "{}"},
+    "Resources": {"limits": "{}", "requests": "{}"},
     "Mount": {"mountPath": ""},
     "Gate": {"name": ""},
     "Volume": {"hostPath": "HostPath"},
@@ -112,6 +113,7 @@ def _environment() -> Any:
         functions=[
             function("quantity", [kinds.STRING], kinds.MAP, lambda text: {"is": text}, member=False),
             function("asInteger", [kinds.MAP], kinds.INT, lambda quantity: _integer(quantity["is"])),
+            function("asApproximateFloat", [kinds.MAP], kinds.DOUBLE, lambda quantity: float(parse(quantity["is"]))),
             function("sum", [kinds.List(kinds.INT)], kinds.INT, sum),
             function("max", [kinds.List(kinds.INT)], kinds.INT, max),
             function("indexOf", [kinds.LIST, kinds.STRING], kinds.INT, lambda items, item: items.index(item)),
@@ -152,8 +154,10 @@ class Encoder:
             if not kind:
                 self._pack(getattr(made, key), value)
             elif kind == "{}":
+                if key == "requests" and is_unknown(value):  # of these, the policies read only what is here
+                    value = dict.fromkeys(("cpu", "memory"), value)
                 for each, item in _known(key, value, dict).items():
-                    self._pack(getattr(made, key)[each], _canonical(item) if key == "limits" else item, empty=True)
+                    self._pack(getattr(made, key)[each], _canonical(item) if name == "Resources" else item, empty=True)
             elif kind.startswith("*"):
                 for each in _known(key, value, list):
                     self._fill(getattr(made, key).add(), kind[1:], _known(key, each, dict))

@@ -63,6 +63,9 @@ class Pool:
     # The price of 1 GiB for one hour, which `kubectl gpumem bill` reads. The command's flag --currency names the
     # currency of the price.
     price_per_gib_hour: float | None = None
+    # What the pods on a node may request together: CPUs, and MiB of host memory. None is not known.
+    cpus: float | None = None
+    host_memory_mib: int | None = None
     # The number of nodes that always exist. The cluster autoscaler creates all other nodes of the pool on demand.
     least_nodes: int | None = None
 
@@ -132,7 +135,10 @@ class SeveralPoolsError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
-    """A resident's budget. Each replica is promised `gpumem_mib` on each of `devices_per_pod` devices of one node."""
+    """A resident's budget. Each replica is promised `gpumem_mib` on each of `devices_per_pod` devices of one node.
+
+    `cpus` and `host_memory_mib` are the most that a replica may request, or None for its part of the node.
+    """
 
     name: str
     tenant: str
@@ -140,6 +146,8 @@ class Seat:
     gpumem_mib: int
     replicas: int = 1
     devices_per_pod: int = 1
+    cpus: float | None = None
+    host_memory_mib: int | None = None
 
     @property
     def devices(self) -> int:
@@ -180,6 +188,8 @@ class OnDemand:
     need_mib: int
     gpus: int = 1
     deployment: str | None = None
+    cpus: float | None = None
+    host_memory_mib: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +203,8 @@ class Unbudgeted:
     pool: str
     measured_mib: int
     gpus: int = 1
+    cpus: float | None = None
+    host_memory_mib: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

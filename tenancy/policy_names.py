@@ -41,6 +41,7 @@ COUNTED_GPUS = "gpu-tenancy-counted-gpus"
 WHOLE_DEVICES = "gpu-tenancy-whole-devices"
 PRIORITY_USE = "gpu-tenancy-priority-use"
 PRIORITY_SYSTEM = "gpu-tenancy-priority-system"
+NODE_SHARES = "gpu-tenancy-node-shares"
 MIRROR_PODS = "gpu-tenancy-mirror-pods"
 DEVICE_SLICES = "gpu-tenancy-device-slices"
 HOST_MEMORY_STAMP = "gpu-tenancy-memory-stamp"
@@ -58,6 +59,7 @@ _PART_OF = {
     COUNTED_GPUS: GPU_BUDGET,
     GATED_PODS: GPU_BUDGET,
     MIRROR_PODS: GPU_BUDGET,
+    NODE_SHARES: GPU_BUDGET,
     PRIORITY_USE: GPU_BUDGET,
     PRIORITY_SYSTEM: GPU_BUDGET,
     DEVICE_CHOICE: GPU_BUDGET,

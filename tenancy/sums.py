@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tenancy import dispatch
+from tenancy import dispatch, shares
 from tenancy.choices import Sharing
 from tenancy.full_seats import FullSeats, full_seats
 from tenancy.ledger import Ledger, Pool, Seat
@@ -31,6 +31,7 @@ def contradictions(ledger: Ledger) -> Iterator[tuple[str, str]]:
         "physical": pool_numbers(ledger),
         "seat-size": seat_sizes(ledger),
         "full-seats": full_pools(ledger),
+        "node-shares": shares.overdrawn(ledger),
         "gpu-quota": (*gpu_quotas(own), *slices(own)),
         "clusters": dispatch.overdrawn(own),
     }.items():

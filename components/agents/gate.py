@@ -13,7 +13,20 @@ from components.base.agent import DEADLINE_SECONDS, RUN_SECONDS, Agent, cron_job
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, DnsLabel, HttpUrl, Mib, PoolKey, Seconds, Spec, TenantKey, TimeWindow, TimeZone
+from components.base.spec import (
+    Count,
+    DnsLabel,
+    HttpUrl,
+    Mib,
+    MostCpus,
+    MostHostMemory,
+    PoolKey,
+    Seconds,
+    Spec,
+    TenantKey,
+    TimeWindow,
+    TimeZone,
+)
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
@@ -78,6 +91,8 @@ class OnDemandSpec(Spec):
         description="Total nvidia.com/gpu that the workload's pods may request. The tenant's ResourceQuota includes "
         "the workload's gpus.",
     )
+    cpus: MostCpus = None
+    host_memory_mib: MostHostMemory = None
     idle_seconds: Seconds = Field(
         default=300,
         description="Idle time: the gate stops the workload after this time without demand. At the end of a time "

@@ -15,7 +15,7 @@ from components.base.agent import RUN_SECONDS, Agent, cron_job, job_spec
 from components.base.identity import Identity, PolicyRule, events_rule
 from components.base.journal import journal_config_map, journal_rule
 from components.base.manifest import Manifest, component_type, register
-from components.base.spec import Count, Labels, Mib, MibOrNone, Spec
+from components.base.spec import Count, Cpus, Labels, Mib, MibOrNone, Spec
 from components.base.system import ClusterSpec
 from components.base.zipapp import Zipapp
 from tenancy import names
@@ -31,6 +31,8 @@ _OF_SHARED_MEMORY = (
     "source",
     "enforce",
     "price_per_gib_hour",
+    "cpus",
+    "host_memory_mib",
 )
 # The time between two passes while watches on the API server fail. While watches work, each change starts a pass.
 _INTERVAL_SECONDS = 10
@@ -99,6 +101,19 @@ class PoolSpec(Spec):
         description="Price of one GiB of GPU memory for one hour, for kubectl gpumem bill. Valid only for pools with "
         "sharing: memory.",
         examples=[0.02],
+    )
+
+    cpus: Cpus | None = Field(
+        default=None,
+        description="CPUs of a node for its GPU pods, for instance what is allocatable. With cpus, admission denies a "
+        "pod that requests more than its part: its budget's part of the node's GPU memory, or cpus of its workload.",
+        examples=[16],
+    )
+    host_memory_mib: Mib | None = Field(
+        default=None,
+        description="MiB of a node's host memory for its GPU pods. With host_memory_mib, admission denies a pod that "
+        "requests more than its part.",
+        examples=[65536],
     )
 
     @field_validator("least_nodes")

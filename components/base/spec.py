@@ -145,6 +145,23 @@ ChartVersion = Annotated[str, StringForm("a version such as 0.19.2", r"[0-9]+\.[
 
 Mib = Annotated[int, Field(ge=1, le=2**31, examples=[4096])]
 MibOrNone = Annotated[int, Field(ge=0, le=2**31, examples=[1024])]
+Cpus = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
+MostCpus = Annotated[
+    Cpus | None,
+    Field(
+        description="Most CPUs that a pod may request. Default: its part of the pool's cpus, or no bound for an "
+        "unbudgeted workload.",
+        examples=[4],
+    ),
+]
+MostHostMemory = Annotated[
+    Mib | None,
+    Field(
+        description="Most MiB of host memory that a pod may request. Default: its part of the pool's host_memory_mib, "
+        "or no bound for an unbudgeted workload.",
+        examples=[8192],
+    ),
+]
 Count = Annotated[int, Field(ge=1, le=100_000, examples=[2])]
 Seconds = Annotated[int, Field(ge=1, examples=[10])]  # `le` would override a field's own `le`
 PriorityValue = Annotated[  # Kubernetes reserves the values above 1e9.

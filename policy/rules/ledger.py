@@ -7,7 +7,7 @@ from policy.finding import Finding, first_items, judge_each
 from policy.graph import Graph
 from policy.objects import Object
 from policy.rule import Example, an_object, rule
-from tenancy import names, reach, sums
+from tenancy import names, reach, shares, sums
 from tenancy.devices.placement import Impossible, Item, Placement
 from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.ledger import GATE_MARGIN_MIB, Ledger, Pool, Seat, SeveralPoolsError
@@ -174,6 +174,13 @@ def _counted(items: Sequence[Item]) -> str:
 def seats_on_a_device(graph: Graph) -> Iterator[Finding]:
     """No seat has more MiB than a device of its pool, or more devices than a node of its pool."""
     yield from _said(graph, sums.seat_sizes)
+
+
+@rule("node-shares", Example("residents.llama-swap.cpus", 14, 7, given={"pools.t4.cpus": 16}))
+def node_shares(graph: Graph) -> Iterator[Finding]:
+    """The pods of all seats of a pool together may request no more CPUs and no more host memory than the pool's nodes
+    have. A pool without `cpus` or `host_memory_mib` bounds nothing."""
+    yield from _said(graph, shares.overdrawn)
 
 
 @rule("on-demand", Example("on_demand.tts.need_mib", 14_000, 2048))

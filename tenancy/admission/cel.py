@@ -93,6 +93,18 @@ def most_at_once(amount: Callable[[str], str]) -> str:
     return f"([{running} + {sidecars}] + {starting}).max()"
 
 
+def requested(resource: str, per_unit: int) -> str:
+    """Returns CEL: the most that the pod requests of cpu or memory at any time, in parts of a unit, as an integer. A
+    request of the pod's own resources replaces those of its containers."""
+
+    def of(owner: str) -> str:
+        requests, key = f"{owner}.resources.requests", quoted(resource)
+        amount = f"int(quantity({requests}[{key}]).asApproximateFloat() * {per_unit}.0)"
+        return f"has({owner}.resources) && has({requests}) && {key} in {requests} ? {amount} : "
+
+    return f"({of('object.spec')} {most_at_once(lambda container: f'({of(container)} 0)')})"
+
+
 def gpumem_of(container: str, names: Names) -> str:
     """Returns the container's request for gpumem, or 0."""
     limits, key = f"{container}.resources.limits", quoted(names.gpumem)

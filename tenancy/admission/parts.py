@@ -25,6 +25,7 @@ from tenancy.admission.placement import PoolPlacement
 from tenancy.admission.policy import Manifest, Scope, in_namespaces, mutating, outside_namespaces, validating
 from tenancy.admission.queued import QueueTenants, queue_policies
 from tenancy.admission.seats import TenantSeatSizes, gpu_count_use, seat_labels, seat_sizes, whole_devices
+from tenancy.admission.shares import node_shares
 from tenancy.frameworks import Framework
 from tenancy.ledger import AdmissionTerms, Ledger
 from tenancy.names import (
@@ -46,6 +47,7 @@ from tenancy.policy_names import (
     STAMP_PRIORITY,
 )
 from tenancy.seat_sizes import SeatSizes
+from tenancy.shares import shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +116,7 @@ def parts(rules: AdmissionRules) -> list[Manifest]:
         *gated(names, ledger.gated_deployments),
         gpu_count_use(names),
         whole_devices(names),
+        *node_shares(names, shares(ledger)),
         *seat_labels(names, {seat.tenant: ledger.seats_of(seat.tenant) for seat in ledger.seats}),
         *seat_sizes(queues.seats, queues.tenants),
         *queue_policies(queues),

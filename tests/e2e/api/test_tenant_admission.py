@@ -49,6 +49,9 @@ def cluster(server: ApiServer) -> ApiServer:
         put("tenants found", {}),
         put("tenants strict", {"pod_security": "restricted"}),
         put("residents llama-swap replicas", 2),
+        put("pools t4 cpus", 16),
+        put("pools t4 host_memory_mib", 65536),
+        put("residents frigate cpus", 6),
         put("residents train", {"tenant": "team-b", "pool": "t4", "gpumem_mib": 500}),
     )
     may_write(server, EVE, ["namespaces", "namespaces/status", "namespaces/finalize"], "")
@@ -282,6 +285,46 @@ def test_a_queue_tenants_pods_are_the_job_controllers(cluster: ApiServer) -> Non
     replica = asks(gpu="1") | {"metadata": {"name": "pod", "ownerReferences": [owner]}}
     for manifest in (replica, queued(asks(gpu="1"))):
         assert QUEUES in (create(cluster, "team-a", manifest, user=REPLICA_SETS).refusal or "")
+
+
+def on_node(mib: str, cpu: str, memory: str = "1Gi", **spec: Any) -> Pod:
+    resources = {"limits": {GPUMEM: mib}, "requests": {"cpu": cpu, "memory": memory}}
+    return pod({**container(), "resources": resources}, **spec)
+
+
+LIMITED = pod(container(limits={GPUMEM: "3000", "cpu": "4"}))  # The API server adds a request for each limit.
+WHOLE = {"resources": {"requests": {"cpu": "15"}}}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "manifest", "part"),
+    [
+        ("immich", on_node("3000", "3126m"), "requests 3126m CPU, and its part of the node is 3125m CPU"),
+        ("immich", on_node("3000", "1", "12801Mi"), "12801Mi of host memory, and its part of the node is 12800Mi"),
+        ("immich", LIMITED, "requests 4000m CPU"),
+        ("immich", on_node("3000", "1", **WHOLE), "requests 15000m CPU"),
+        ("tts", pod({**container(limits=GPUS), "resources": {"limits": GPUS, "requests": {"cpu": "3"}}}), "2133m CPU"),
+    ],
+    ids=["CPU", "host memory", "a limit", "the pod's own requests", "on demand"],
+)
+def test_a_pod_takes_no_more_of_a_node_than_its_part(
+    cluster: ApiServer, namespace: str, manifest: Pod, part: str
+) -> None:
+    assert part in (create(cluster, namespace, manifest).refusal or "")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "manifest"),
+    [
+        ("immich", on_node("3000", "3125m", "12800Mi")),
+        ("frigate", on_node("2000", "6")),
+        ("immich", pod({**container(), "resources": {"requests": {"cpu": "15"}}})),
+        ("android-emulator", pod({**container(limits=GPUS), "resources": {"limits": GPUS, "requests": {"cpu": "9"}}})),
+    ],
+    ids=["exactly its part", "what the stack gives it", "without a GPU", "unbudgeted"],
+)
+def test_a_part_of_a_node_is_admitted(cluster: ApiServer, namespace: str, manifest: Pod) -> None:
+    assert create(cluster, namespace, manifest).refusal is None
 
 
 GATED = "the GPU of this namespace is for Deployment tts, which the demand gate starts"

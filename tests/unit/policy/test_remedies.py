@@ -109,6 +109,10 @@ REMEDIES: dict[str, list[tuple[str, dict[str, Any] | Follow]]] = {
         ("raise queues.clusters.east.promises", {"queues.clusters.east.promises": {names.GPU: 9}}),
     ],
     "queue-coverage 0": [("ask for nvidia.com/gpu", on("job", f"{MAIN}.resources", {"limits": {names.GPU: "1"}}))],
+    "node-shares 0": [
+        ("lower residents.llama-swap.cpus to 7", {"residents.llama-swap.cpus": 7}),
+        ("raise pools.t4.cpus", {"pools.t4.cpus": 31}),
+    ],
     "preemption 0": [
         ("write LowerPriority", {"queues.cluster_queues.gpu-cq.preemption.within_cluster_queue": "LowerPriority"})
     ],

@@ -11,8 +11,8 @@ LABEL_KEY = "a label key such as example.com/gpu: a name of at most 63 character
 LABEL_VALUE = "at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit"
 
 KEYS_OF_A_POOL = (
-    "assumed, device_count, driver_reserved_mib, enforce, floor_mib, least_nodes, memory_mib, node_selector, "
-    "nodes, price_per_gib_hour, reserve_mib, sharing, source"
+    "assumed, cpus, device_count, driver_reserved_mib, enforce, floor_mib, host_memory_mib, least_nodes, memory_mib, "
+    "node_selector, nodes, price_per_gib_hour, reserve_mib, sharing, source"
 )
 WHOLE_MIB = "must be a whole number of MiB without unit or quotes, such as 3072 for 3 GiB"
 URL = "must be a URL such as http://queue.team-a.svc/status"
