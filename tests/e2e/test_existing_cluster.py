@@ -1,4 +1,7 @@
-"""Rolls out a stack on a cluster that already has objects. The rollout loses no object."""
+"""Rolls out a stack on a cluster that already has objects. The rollout loses no object.
+
+Each test continues with the cluster and the state of the test before it.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +26,7 @@ priorities: {gpu-workload: {value: 1000000}}
 """
 IMMICH, PHOTOS = f"{NAMESPACES}/immich", f"{NAMESPACES}/immich/configmaps/photos"
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+HOMES = ("immich", "scratch", "gpu-tenancy-system")
 SYSTEM = f"{NAMESPACES}/gpu-tenancy-system"
 LEDGER = f"{SYSTEM}/configmaps/{names.LEDGER}"
 
@@ -39,13 +43,13 @@ def put_there(lab: Lab, value: int) -> None:
     lab.cluster.api.create(CLASSES, {"metadata": {"name": "gpu-workload"}, "value": value, "description": "mine"})
 
 
-def name_it(config: dict[str, Any]) -> None:
-    config["priorities"]["gpu-workload"]["create"] = False
+def by_name(config: dict[str, Any]) -> None:
+    config["priorities"]["gpu-workload"].update(value=7, create=False)
 
 
-def test_existing_objects_are_refused_or_used_by_name_and_stay_unchanged(lab: Lab) -> None:
+def test_existing_objects_are_refused_or_used_by_name(lab: Lab) -> None:
     put_there(lab, value=7)
-    before, uids = lab.versions(), [lab.found(path)["metadata"]["uid"] for path in (IMMICH, PHOTOS)]
+    before, uids = lab.versions(), uids_of(lab, [IMMICH, PHOTOS])
     lab.write()
     refused = lab.run("up")
     assert refused.code == 1
@@ -53,92 +57,27 @@ def test_existing_objects_are_refused_or_used_by_name_and_stay_unchanged(lab: La
     assert "\n  PriorityClass gpu-workload: is there already, with value 7; write that under" in refused.text
     assert lab.versions() == before
 
-    lab.write(lambda config: (name_it(config), config["priorities"]["gpu-workload"].update(value=7)))
+    lab.write(by_name)
     said = lab.succeed("up")
     assert said.index("\nstack lab on a cluster of Kubernetes ") < said.index("\nApply lab: ")
     assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == "baseline"
-    said = lab.destroy()
-    assert "\nlab leaves namespaces gpu-tenancy-system, immich, scratch, and removes its labels from them\n" in said
-    assert "are empty now; if nobody needs them: kubectl delete namespace gpu-tenancy-system scratch\n" in said
-    assert [lab.found(path)["metadata"]["uid"] for path in (IMMICH, PHOTOS)] == uids
-    assert lab.found(IMMICH)["metadata"]["labels"] == {"owner": "me", names.LABEL_NAMESPACE: "immich"}
-    assert lab.found(f"{CLASSES}/gpu-workload")["description"] == "mine"
-    assert lab.found(f"{IMMICH}/resourcequotas")["items"] == []
-    for path in (IMMICH, f"{CLASSES}/gpu-workload"):
-        lab.cluster.api.request("DELETE", path)
-    eventually(lambda: lab.cluster.api.get(IMMICH) is None, "the namespace is gone")
+    assert uids_of(lab, [IMMICH, PHOTOS]) == uids
 
 
-def test_a_namespace_that_stayed_is_used_again_and_what_people_put_there_stays(lab: Lab) -> None:
-    lab.write()
-    lab.succeed("up")
-    homes = ("immich", "scratch", "gpu-tenancy-system")
-    claims = [f"{NAMESPACES}/{home}/persistentvolumeclaims" for home in homes]
-    for path in claims:
-        lab.cluster.api.create(path, {"metadata": {"name": "data"}, "spec": CLAIM})
-    uids = [lab.found(f"{path}/data")["metadata"]["uid"] for path in claims]
-
-    assert "are empty now" not in lab.succeed("destroy")
-    lab.write()
+def test_up_refuses_a_cluster_without_a_node_that_can_run_the_agents(lab: Lab) -> None:
+    before = lab.versions()
+    lab.write(lambda config: (by_name(config), config.update(reconcile={})))
     refused = lab.run("up")
     assert refused.code == 1
-    assert "Namespace gpu-tenancy-system: is in use by PersistentVolumeClaim data; write another name" in refused.text
-    remove_claim(lab, f"{claims.pop()}/data")
-    lab.write(lambda config: config["tenants"]["immich"].update(pod_security="restricted"))
-    lab.succeed("up")
-    assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == "restricted"
-    lab.write(lambda config: config["tenants"].pop("immich"))
-    lab.succeed("up")
-    assert names.POD_SECURITY_ENFORCE not in lab.found(IMMICH)["metadata"]["labels"]
-    assert [lab.found(f"{path}/data")["metadata"]["uid"] for path in claims] == uids[:2]
-
-
-def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object(lab: Lab) -> None:
-    for name in ("other", "lab"):
-        lab.write(name=name)
-    lab.succeed("up")
-    before = [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER, IMMICH)]
-    refused = lab.run("up", stack="other")
-    assert refused.code == 1
-    for line in (
-        "Namespace immich: is of the stack gpu-tenancy/lab; two stacks cannot label the same namespace",
-        "ConfigMap gpu-tenancy-system/gpu-tenancy-ledger: is of the stack gpu-tenancy/lab; two stacks cannot have the",
-    ):
-        assert f"\n  {line}" in refused.text
-    alone = ("up", "--yes", "--skip-preview", "--stack", "other")
-    assert lab.space.pulumi(*alone, cwd=lab.space.project, **lab.kubeconfig).code != 0
-    assert [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER, IMMICH)] == before
-
-
-def test_no_command_deletes_a_namespace_or_what_people_put_there(lab: Lab) -> None:
-    """Also after a rename, a removed tenant, a lost state, and with Pulumi alone."""
-    lab.write()
-    plainly(lab, "up")
-    homes = ("immich", "scratch", "gpu-tenancy-system")
-    paths = [path for home in homes for path in (f"{NAMESPACES}/{home}", f"{NAMESPACES}/{home}/configmaps/mine")]
-    for path in paths[1::2]:
-        lab.cluster.api.create(path.rpartition("/")[0], {"metadata": {"name": "mine"}})
-    uids = [lab.found(path)["metadata"]["uid"] for path in paths]
-
-    def renamed(config: dict[str, Any]) -> None:
-        config["cluster"]["system_namespace"] = "elsewhere"
-        del config["tenants"]["scratch"]
-
-    lab.write(renamed)
-    plainly(lab, "up")
-    assert lab.cluster.api.get(LEDGER) is None
-    lab.write()
-    assert "\nlab uses again" not in lab.succeed("up")
-    forget(lab)
-    assert "\nlab uses again what this stack made earlier: " in lab.succeed("up")
-    plainly(lab, "destroy")
-    assert [lab.found(path)["metadata"]["uid"] for path in paths] == uids
-    assert names.POD_SECURITY_ENFORCE not in lab.found(IMMICH)["metadata"]["labels"]
+    assert refused.text.endswith(
+        "lab does not fit the cluster. Nothing was changed.\n"
+        "  no node of the cluster can run the agents (5 simulated by kwok); add a node, or repair one\n"
+    ), refused.text
+    assert lab.versions() == before
+    lab.write(by_name)
 
 
 def test_each_command_stops_at_the_state_of_another_cluster(lab: Lab, tmp_path: Path) -> None:
-    lab.write()
-    lab.succeed("up")
     before, file = lab.versions(), tmp_path / "state.json"
     stack = ("--stack", lab.stack, "--file", str(file))
     assert lab.space.pulumi("stack", "export", *stack, cwd=lab.space.project).code == 0
@@ -153,12 +92,83 @@ def test_each_command_stops_at_the_state_of_another_cluster(lab: Lab, tmp_path: 
     assert lab.versions() == before
     file.write_text(own)
     assert lab.space.pulumi("stack", "import", *stack, cwd=lab.space.project).code == 0
-    lab.succeed("destroy")
+
+
+def test_destroy_leaves_existing_objects_as_they_were(lab: Lab) -> None:
+    uids = uids_of(lab, [IMMICH, PHOTOS])
+    said = lab.destroy()
+    assert "\nlab leaves namespaces gpu-tenancy-system, immich, scratch, and removes its labels from them\n" in said
+    assert "are empty now; if nobody needs them: kubectl delete namespace gpu-tenancy-system scratch\n" in said
+    assert uids_of(lab, [IMMICH, PHOTOS]) == uids
+    assert lab.found(IMMICH)["metadata"]["labels"] == {"owner": "me", names.LABEL_NAMESPACE: "immich"}
+    assert lab.found(f"{CLASSES}/gpu-workload")["description"] == "mine"
+    assert lab.found(f"{IMMICH}/resourcequotas")["items"] == []
+    for path in (IMMICH, f"{CLASSES}/gpu-workload"):
+        lab.cluster.api.request("DELETE", path)
+    eventually(lambda: lab.cluster.api.get(IMMICH) is None, "the namespace is gone")
+
+
+def test_a_namespace_that_stayed_is_used_again_and_what_people_put_there_stays(lab: Lab) -> None:
+    lab.write()
+    lab.succeed("up")
+    claims = [f"{NAMESPACES}/{home}/persistentvolumeclaims" for home in HOMES]
+    for path in claims:
+        lab.cluster.api.create(path, {"metadata": {"name": "data"}, "spec": CLAIM})
+    uids = uids_of(lab, [f"{path}/data" for path in claims])
+
+    assert "are empty now" not in lab.succeed("destroy")
+    refused = lab.run("up")
+    assert refused.code == 1
+    assert "Namespace gpu-tenancy-system: is in use by PersistentVolumeClaim data; write another name" in refused.text
+    remove_claim(lab, f"{claims.pop()}/data")
+    lab.write(lambda config: config["tenants"]["immich"].update(pod_security="restricted"))
+    assert "\nlab uses again" not in lab.succeed("up")
+    assert lab.found(IMMICH)["metadata"]["labels"][names.POD_SECURITY_ENFORCE] == "restricted"
+    assert uids_of(lab, [f"{path}/data" for path in claims]) == uids[:2]
+
+
+def test_a_second_stack_is_refused_and_its_engine_alone_changes_no_object(lab: Lab) -> None:
+    lab.write(name="other")
+    before = [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER, IMMICH)]
+    refused = lab.run("up", stack="other")
+    assert refused.code == 1
+    for line in (
+        "Namespace immich: is of the stack gpu-tenancy/lab; two stacks cannot label the same namespace",
+        "ConfigMap gpu-tenancy-system/gpu-tenancy-ledger: is of the stack gpu-tenancy/lab; two stacks cannot have the",
+    ):
+        assert f"\n  {line}" in refused.text
+    alone = ("up", "--yes", "--skip-preview", "--stack", "other")
+    assert lab.space.pulumi(*alone, cwd=lab.space.project, **lab.kubeconfig).code != 0
+    assert [lab.found(path)["metadata"] for path in (SYSTEM, LEDGER, IMMICH)] == before
+
+
+def test_no_command_deletes_a_namespace_or_what_people_put_there(lab: Lab) -> None:
+    """Also after a lost state, a rename, a removed tenant, and with Pulumi alone."""
+    paths = [path for home in HOMES for path in (f"{NAMESPACES}/{home}", f"{NAMESPACES}/{home}/configmaps/mine")]
+    for path in paths[1::2]:
+        lab.cluster.api.create(path.rpartition("/")[0], {"metadata": {"name": "mine"}})
+    uids = uids_of(lab, paths)
+    forget(lab)
+    assert "\nlab uses again what this stack made earlier: " in lab.succeed("up")
+
+    def renamed(config: dict[str, Any]) -> None:
+        config["cluster"]["system_namespace"] = "elsewhere"
+        del config["tenants"]["immich"]
+
+    lab.write(renamed)
+    plainly(lab, "up")
+    assert lab.cluster.api.get(LEDGER) is None
+    assert names.POD_SECURITY_ENFORCE not in lab.found(IMMICH)["metadata"]["labels"]
+    plainly(lab, "destroy")
+    assert uids_of(lab, paths) == uids
+
+
+def uids_of(lab: Lab, paths: list[str]) -> list[str]:
+    return [lab.found(path)["metadata"]["uid"] for path in paths]
 
 
 def plainly(lab: Lab, command: str) -> None:
-    """Runs Pulumi alone. Creates the stack if the state lacks it."""
-    lab.space.pulumi("stack", "select", "--create", "--stack", lab.stack, cwd=lab.space.project)
+    """Runs Pulumi alone."""
     given = (command, "--yes", "--skip-preview", "--stack", lab.stack)
     done = lab.space.pulumi(*given, cwd=lab.space.project, **lab.kubeconfig)
     assert done.code == 0, done.text

@@ -97,13 +97,6 @@ class Workspace:
         pack = ("--policy-pack", str(policy), "--suppress-progress", "--suppress-outputs")
         return self.pulumi("preview", "--stack", stack, *pack, "--color", "never", *arguments, cwd=project, **env)
 
-    def copy(self, folder: Path) -> "Workspace":
-        """Returns a copy of this workspace, with a copy of its state."""
-        other = workspace(folder)
-        shutil.copytree(self.folder / "state", folder / "state", dirs_exist_ok=True)
-        shutil.copy(self.stack_file, other.project)
-        return other
-
     def unreachable(self) -> Path:
         """Writes a kubeconfig for a server that does not exist."""
         path = self.folder / "unreachable"
