@@ -19,7 +19,7 @@ from tenancy.ledger import Ledger
 from tests.support.e2e.agents import ended, log_of, start, succeeded
 from tests.support.e2e.exporters import pod_of, shown
 from tests.support.e2e.hardships import Change, behind_an_api_that_takes, nothing, without_rights
-from tests.support.e2e.rollout import GPUMEM, SHARED, SYSTEM, Object, Rollout, deployment, pods
+from tests.support.e2e.rollout import GPUMEM, SHARED, SYSTEM, Object, Rollout, cron_job, deployment, pods
 from tests.support.e2e.scripted import PORT, Scripted, quick
 from tests.support.waiting import becomes, eventually
 
@@ -97,8 +97,8 @@ def wanted(prod: Rollout) -> list[Object]:
 
 
 def gates(prod: Rollout) -> list[Object]:
-    cron_job = prod.get(f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.GATE}")
-    (container,) = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    declared_run = prod.get(cron_job(names.GATE))
+    (container,) = declared_run["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     (declared,) = (variable["value"] for variable in container["env"] if variable["name"] == "GATES")
     return [each for each in json.loads(declared) if each["name"] in (OPEN, CLOSED)]
 
@@ -212,9 +212,10 @@ def test_writes_of_the_agents_are_no_drift_but_changes_of_others_are(card: Card)
         assert prod.get(f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}")["data"]
     found = prod.drift()
     assert found.code == 0, found.text
-    cron_job = f"/apis/batch/v1/namespaces/{SYSTEM}/cronjobs/{names.WATCHDOG}"
-    prod.cluster.api.patch(f"{cron_job}?fieldManager=kubectl-edit", {"spec": {"schedule": "0 * * * *"}})
+    edited = f"{cron_job(names.WATCHDOG)}?fieldManager=kubectl-edit"
+    declared = prod.get(edited)["spec"]["schedule"]
+    prod.cluster.api.patch(edited, {"spec": {"schedule": "0 * * * *"}})
     found = prod.drift()
     assert found.code != 0
     assert names.WATCHDOG in found.text
-    prod.rolled_out = None
+    prod.cluster.api.patch(edited, {"spec": {"schedule": declared}})

@@ -11,6 +11,7 @@ from tenancy import names
 from tests.support.e2e.admitted import asks, container, pod
 from tests.support.e2e.agents import run_once, succeeds
 from tests.support.e2e.rollout import Rollout, await_running, deployment, job, jobs, pods, submit
+from tests.support.e2e.scripted import quick
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
@@ -116,8 +117,9 @@ def running(stack: Rollout, namespace: str) -> set[str]:
 
 
 def test_an_upgrade_from_the_last_release_restarts_no_running_pod(stack: Rollout) -> None:
-    """The previous release owns its namespaces."""
+    """The previous release owns its namespaces. The stack is that of the modules that follow on this cluster."""
     stack.workspace.reset()
+    stack.workspace.change(quick)
     if stack.cluster.api.get("/api/v1/namespaces/gpu-tenancy-system") is not None:
         stack.destroy()
     with of_the_release(stack):

@@ -14,7 +14,7 @@ NEW = names.Names(DOMAIN)
 
 @pytest.fixture(scope="module")
 def prod(stack: Rollout) -> Rollout:
-    stack.settle(runs=[names.RECONCILE])
+    stack.go_on(runs=[names.RECONCILE])
     return stack
 
 

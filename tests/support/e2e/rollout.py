@@ -61,6 +61,12 @@ class Rollout:
             self.up()
         self.let_run(runs)
 
+    def go_on(self, *, runs: Collection[str] = ()) -> None:
+        """Goes on with the prod that is rolled out and its changes, for tests that need no change of their own."""
+        if self.rolled_out is None:
+            self.settle()
+        self.let_run(runs)
+
     def let_run(self, agents: Collection[str]) -> None:
         for agent in AGENTS:
             self.cluster.api.patch(cron_job(agent), {"spec": {"suspend": agent not in agents}})
