@@ -28,7 +28,7 @@ LANES = {
         "prod/test_rollout",
         "prod/test_interrupted_destroy",
     ),
-    "queues": ("test_frameworks", "test_queue_settings", "test_multikueue", "test_no_agent"),
+    "queues": ("queues", "test_no_agent"),
     "start": ("api", ""),
     "use": (
         "test_installed_kueue",
@@ -37,12 +37,12 @@ LANES = {
         "faults/test_control_plane",
         "prod/test_withdrawn_capacity",
     ),
-    "placing": ("test_day_on_an_existing_cluster", "prod/test_placement", "faults/test_agents"),
+    "placing": ("test_day_on_an_existing_cluster", "prod/test_placement"),
     "faults": (
-        "test_plain_manifests",
-        "prod/test_watchdog",
-        "faults",
         "prod/test_upgrade",
+        "prod/test_watchdog",
+        "faults/test_wrong_acts",
+        "faults",
     ),
 }
 ORDER = [part for lane in LANES.values() for part in lane]

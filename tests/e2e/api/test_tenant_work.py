@@ -1,5 +1,5 @@
 """Tests which kinds of work a queue tenant may create, on a real API server with prod's policies.
-tests/e2e/test_frameworks.py tests the real kinds with their controllers.
+tests/e2e/queues/test_frameworks.py tests the real kinds with their controllers.
 """
 
 from collections.abc import Iterator

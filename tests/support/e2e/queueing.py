@@ -1,7 +1,6 @@
 """Rolls out stacks with queues, Kueue and whole GPUs on a cluster with simulated nodes."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,21 @@ from toolchain.cluster import simulated
 from toolchain.cluster.cluster import HeldCluster
 
 POOL, NODE = "whole", "queued-gpus"
+GPUS = 2
+HOSTNAME = "kubernetes.io/hostname"
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
-@contextmanager
-def rolled_out(
-    cluster: HeldCluster, folder: Path, gpus: int, *, is_gated: bool = False, **settings: Mapping[str, Any]
-) -> Iterator[Rollout]:
-    cluster.add_node(NODE, labels=simulated.gpu_labels(sharing="none", replicas=1), resources={GPU: str(gpus)})
+def whole(node: str = NODE, gpus: int = GPUS) -> dict[str, Any]:
+    """Returns the settings of a pool that consists of this node."""
+    return {"node_selector": {HOSTNAME: node}, "nodes": 1, "device_count": gpus, "sharing": "whole"}
+
+
+def rolled_out(cluster: HeldCluster, folder: Path, **settings: Mapping[str, Any]) -> Rollout:
+    cluster.add_node(NODE, labels=simulated.gpu_labels(sharing="none", replicas=1), resources={GPU: str(GPUS)})
     prod, space = raw(), workspace(folder)
-    pool = {"node_selector": {"kubernetes.io/hostname": NODE}, "nodes": 1, "device_count": gpus, "sharing": "whole"}
     config = {
         "cluster": prod["cluster"],
-        "pools": {POOL: pool},
         "priorities": {"gpu-workload": prod["priorities"]["gpu-workload"]},
         "admission": {"gpu_priority": "gpu-workload"},
         "kueue": prod["kueue"],
@@ -37,11 +38,8 @@ def rolled_out(
     space.stack_file.write_text(yaml.safe_dump(written))
     stack = Rollout(cluster, space)
     stack.init()
-    if is_gated:
-        stack.gated_up()
-    else:
-        stack.up()
-    yield stack
+    stack.up()
+    return stack
 
 
 def workloads(stack: Rollout, namespace: str) -> list[Object]:

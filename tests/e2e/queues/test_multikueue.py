@@ -14,7 +14,8 @@ from tenancy.frameworks import GATES, FrameworkName
 from tenancy.names import GPU
 from tests.support.e2e import plugin
 from tests.support.e2e.kueue_metrics import KueueMetrics
-from tests.support.e2e.queueing import NODE, POOL, WORKLOADS, gpu_pods, rolled_out, workloads
+from tests.support.e2e.queued_stack import ACCOUNT, QUEUE, TEAM
+from tests.support.e2e.queueing import GPUS, NODE, WORKLOADS, gpu_pods, rolled_out, workloads
 from tests.support.e2e.rollout import (
     LOW,
     Object,
@@ -35,31 +36,18 @@ from tests.support.waiting import becomes, eventually
 from toolchain.cluster import cluster
 from toolchain.cluster.extent import Extent
 
-TEAM, QUEUE, ACCOUNT = "team-a", "team-a-gpu", "multikueue"
 NEAR, GONE = "near", "gone"
-GPUS = 2
-LOCAL = {"tenant": TEAM, "cluster_queue": "gpus"}
 FRAMEWORKS = [FrameworkName.JOB, FrameworkName.POD, FrameworkName.DEPLOYMENT, FrameworkName.STATEFUL_SET]
-COMMON = {
+OF_THE_MANAGER = {
     "frameworks": [str(each) for each in FRAMEWORKS],
     "workload_priorities": {LOW: {"value": 100}},
-    "local_queues": {QUEUE: LOCAL},
-}
-QUOTA = {GPU: {"nominal": GPUS}}
-OF_THE_WORKER = {
-    **COMMON,
-    "managers": [ACCOUNT],
-    "flavors": {"whole": {"pool": POOL}},
-    "cluster_queues": {"gpus": {"quotas": {"whole": QUOTA}}},
-}
-OF_THE_MANAGER = {
-    **COMMON,
+    "local_queues": {QUEUE: {"tenant": TEAM, "cluster_queue": "gpus"}},
     "clusters": {
         NEAR: {"secret": f"{NEAR}-kubeconfig", "promises": {GPU: GPUS}},
         GONE: {"secret": f"{GONE}-kubeconfig", "promises": {GPU: 1}},
     },
     "flavors": {"far": {}},
-    "cluster_queues": {"gpus": {"quotas": {"far": QUOTA}, "clusters": [NEAR, GONE]}},
+    "cluster_queues": {"gpus": {"quotas": {"far": {GPU: {"nominal": GPUS}}}, "clusters": [NEAR, GONE]}},
 }
 SECRETS = "/api/v1/namespaces/kueue-system/secrets"
 ADDRESS_OF_NOTHING = "https://127.0.0.1:1"
@@ -104,25 +92,12 @@ class Clusters:
 
 
 @pytest.fixture(scope="module")
-def clusters(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+def clusters(stack: Rollout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     kueue = {**raw()["kueue"], "multi_kueue": {"gc_interval": "5s", "worker_lost_timeout": "10s"}}
-    made, tenants = tmp_path_factory.mktemp, {TEAM: {}}
-    with (
-        cluster.running(made("worker"), extent=Extent.SIMULATED) as far,
-        cluster.running(made("manager"), extent=Extent.SIMULATED) as near,
-        rolled_out(far, made("far"), GPUS, is_gated=True, tenants=tenants, queues=OF_THE_WORKER) as worker,
-        rolled_out(
-            near,
-            made("near"),
-            GPUS,
-            is_gated=True,
-            pools={},
-            tenants=tenants,
-            queues=OF_THE_MANAGER,
-            kueue=kueue,
-        ) as manager,
-    ):
-        both = Clusters(manager, worker)
+    with cluster.running(tmp_path_factory.mktemp("manager"), extent=Extent.SIMULATED) as running:
+        folder, tenants = tmp_path_factory.mktemp("near"), {TEAM: {}}
+        manager = rolled_out(running, folder, pools={}, tenants=tenants, queues=OF_THE_MANAGER, kueue=kueue)
+        both = Clusters(manager, worker=stack)
         both.connect(NEAR, both.worker_address)
         both.connect(GONE, ADDRESS_OF_NOTHING)
         becomes(lambda: both.active(NEAR), ("True", "Active"), "the worker cluster is connected")

@@ -26,9 +26,10 @@ from tenancy.frameworks import FRAMEWORKS, GATES, FrameworkName
 from tenancy.ledger import Ledger
 from tenancy.names import GPU, KUEUE_PRIORITY_LABEL, KUEUE_QUEUE_LABEL, KUEUE_WORKLOAD_ANNOTATION
 from tenancy.podsets import pod_sets
-from tests.support.e2e import apart, controllers, plugin
+from tests.support.e2e import plugin
 from tests.support.e2e.kueue_metrics import KueueMetrics
-from tests.support.e2e.queueing import NODE, POOL, WORKLOADS, gpu_pods, gpus_of, rolled_out, workloads
+from tests.support.e2e.queued_stack import DEFAULT, OTHERS, QUEUE, TEAM
+from tests.support.e2e.queueing import GPUS, NODE, WORKLOADS, gpu_pods, gpus_of, workloads
 from tests.support.e2e.rollout import (
     HIGH,
     LOW,
@@ -49,23 +50,9 @@ from tests.support.given import CLUSTER, CODE
 from tests.support.healthy import ARGS
 from tests.support.queued_work import IMAGE, RUNTIME, Manifest, path, template, work
 from tests.support.waiting import becomes, eventually
-from toolchain.cluster import cluster, paths, simulated
+from toolchain.cluster import simulated
 from toolchain.cluster.api import MERGE, NOT_FOUND, ApiAnswer
-from toolchain.cluster.extent import Extent
 
-TEAM, OTHERS = "team-a", "team-b"
-QUEUE, DEFAULT = "team-a-gpu", "default"
-GPUS = 2
-SETTINGS = {
-    "frameworks": [str(name) for name in FrameworkName],
-    "flavors": {"gpus": {"pool": POOL}},
-    "cluster_queues": {"gpus": {"quotas": {"gpus": {GPU: {"nominal": GPUS}}}}},
-    "local_queues": {
-        QUEUE: {"tenant": TEAM, "cluster_queue": "gpus"},
-        "of-team-b": {"tenant": OTHERS, "cluster_queue": "gpus", "name": DEFAULT},
-    },
-    "workload_priorities": {LOW: {"value": 100}, HIGH: {"value": 1000}},
-}
 # For these kinds, Kueue frees the quota only after the pods have ended. For all other kinds, Kueue frees the quota when
 # the deletion begins.
 KEEP_THEIR_QUOTA = {FrameworkName.RAY_CLUSTER, FrameworkName.LEADER_WORKER_SET, FrameworkName.STATEFUL_SET}
@@ -91,20 +78,9 @@ TORCH = {
 }
 
 
-@pytest.fixture(scope="module")
-def stack(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rollout]:
-    if lacking := paths.missing(controllers.PROGRAMS):
-        pytest.skip(f"{', '.join(lacking)} not installed: make cluster-toolchain")
-    if reason := apart.why_not():
-        pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("stack")
-    with (
-        cluster.running(tmp_path_factory.mktemp("frameworks"), extent=Extent.SIMULATED) as running,
-        controllers.controllers(running),
-        rolled_out(running, folder, GPUS, tenants={TEAM: {}, OTHERS: {}}, queues=SETTINGS) as stack,
-    ):
-        running.api.create(RUNTIMES, TORCH)
-        yield stack
+@pytest.fixture(scope="module", autouse=True)
+def runtime(stack: Rollout) -> None:
+    stack.cluster.api.create(RUNTIMES, TORCH)
 
 
 @pytest.fixture(autouse=True)
