@@ -66,7 +66,7 @@ def declared_parts(name: str, root: Path) -> Declared:
     from policy.admitted import judge_by  # noqa: PLC0415
     from stacks.existing.declared import declared  # noqa: PLC0415
     from stacks.existing.findings import findings  # noqa: PLC0415
-    from stacks.existing.planned import owner  # noqa: PLC0415
+    from stacks.existing.objects import owner  # noqa: PLC0415
 
     planned = {Named(e.identity.kind, e.identity.namespace, e.identity.name): e for e in declared(settings, name)}
     namespaces = [each.manifest["metadata"] for each in planned.values() if each.identity.kind == "Namespace"]
@@ -74,9 +74,8 @@ def declared_parts(name: str, root: Path) -> Declared:
 
     def taken_over(there: Mapping[Named, Any]) -> Sequence[str]:
         others = {named: each for named, each in there.items() if owner(each) != f"{PROJECT}/{name}"}
-        return findings(
-            planned.values(), {e.identity: others[named] for named, e in planned.items() if named in others}
-        )
+        found = {e.identity.unversioned: others[named] for named, e in planned.items() if named in others}
+        return [*findings(planned.values(), found)]
 
     ledger = settings.ledger()
     return Declared(

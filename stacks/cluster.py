@@ -3,7 +3,6 @@
 import http.client
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,6 @@ from agents.runtime.errors import AgentError
 from stacks import stackfile
 from stacks.engine import Engine, EngineError
 
-_UNREAD = 2  # the exit code of gpumem.preflight
 _DELETION_SECONDS = 300
 _LIST_TRIES = 30
 _KUBECONFIG = "kubernetes:kubeconfig"
@@ -93,11 +91,13 @@ def connect(engine: Engine) -> Iterator[Cluster]:
             raise EngineError(f"the cluster cannot be read, so nothing was changed: {error}") from None
 
 
-def preflight(engine: Engine, cluster: Cluster) -> None:
-    """Prints the report of `make preflight` on the cluster. Raises EngineError."""
-    command = [sys.executable, "-m", "gpumem.preflight", f"--stack={engine.stack}", *cluster.flags]
-    if subprocess.run(command, cwd=engine.root, check=False).returncode == _UNREAD:
-        raise EngineError("the cluster cannot be read, so nothing was changed")
+def preflight(engine: Engine, cluster: Cluster, width: int) -> str:
+    """Returns the report of `make preflight` as text. Raises AgentError if the cluster cannot be read."""
+    from gpumem import checkout, paper, survey  # noqa: PLC0415 (a command that changes nothing needs no report)
+    from gpumem.preflight import report  # noqa: PLC0415
+
+    found = report.preflight(survey.read(cluster.kubectl), checkout.declared_parts(engine.stack, engine.root))
+    return report.preflight_text(found, paper.Paper(width))
 
 
 def _flags(engine: Engine, folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +23,11 @@ from stacks import kubeconfig, lock, settings, stackfile
 from stacks import render as manifests
 from stacks.cluster import Cluster, connect, preflight
 from stacks.engine import GATED, Engine, EngineError, refuse_flags
-from stacks.existing import leftovers, origin, removal
-from stacks.existing.check import Changes, check
+from stacks.existing import leftovers, removal
+from stacks.existing.check import Verdict, check
 from stacks.existing.leftovers import Leftovers
-from stacks.existing.planned import Identity
-from stacks.existing.planned import declared as declared_objects
+from stacks.existing.objects import Declared
+from stacks.existing.objects import declared as declared_object
 from stacks.follow import follow
 from stacks.kubeconfig import KubeconfigError
 from stacks.platform import alerts_args, policy_configuration
@@ -44,7 +44,8 @@ from stacks.waits import Waits
 from tenancy.drawing.chart import seating_chart
 from tenancy.host_memory.chart import host_memory_chart
 from tenancy.ledger import Ledger
-from tenancy.names import PROJECT, stack_mark
+from tenancy.names import CLUSTER_TYPE, EXEMPT_BY_NAME, PROJECT, stack_mark
+from tenancy.workload import map_at
 
 Exported = Mapping[str, Any]
 
@@ -58,7 +59,9 @@ _SCHEMA = "# yaml-language-server: $schema=docs/config.schema.json\n#\n"
 
 @dataclass(frozen=True)
 class State:
-    """The state as `pulumi stack export` prints it, and the files of which it was read."""
+    """The state as `pulumi stack export` prints it, with all files on which a preview rests: those of the program, the
+    stack file, and those of the state.
+    """
 
     exported: Exported
     files: Mapping[Path, tuple[int, int]]
@@ -67,12 +70,21 @@ class State:
     def of(cls, engine: Engine) -> "State":
         """Reads the state. Creates the stack if the backend lacks it. Raises EngineError."""
         is_new = _create(engine)
-        files = lock.state_files(engine)
+        files = _files(engine)
         return cls({"deployment": {}} if is_new else engine.export(), files)
 
-    def is_old(self, engine: Engine) -> bool:
-        """Returns True if another command has written the state since. For a folder, Pulumi need not be asked."""
-        return lock.state_files(engine) != self.files if self.files else engine.export() != self.exported
+    def refuse_a_change(self, engine: Engine) -> None:
+        """Raises EngineError if something has changed since the state was read. Then the preview is wrong.
+
+        In another backend than a folder, the state has no file.
+        """
+        files = _files(engine)
+        changed = {each.name for each in {**self.files, **files} if files.get(each) != self.files.get(each)}
+        if not lock.state_files(engine) and engine.export() != self.exported:
+            changed.add(f"The state of {engine.stack}")
+        if changed:
+            told = f"{', '.join(sorted(changed))} has changed since the preview, for example by another command"
+            raise EngineError(f"{told}; run this command again.")
 
     @property
     def resources(self) -> Sequence[Mapping[str, Any]]:
@@ -84,7 +96,7 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | 
 
     Also draws the seats and what changes into a file. By default, `before` is the stack's state.
     """
-    refuse_flags(flags, engine.environment, gated=True)
+    refuse_flags(flags, gated=True)
     declared = settings.load_file(engine.existing_stack_file())
     _create(engine)
     try:
@@ -100,13 +112,12 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
 
     Raises EngineError if the rollout would take over existing objects of the cluster (docs/adr/0034).
 
-    `pulumi up` does not preview the stack again. The policy pack has judged the same program, settings and state in the
-    preview, because `up` stops if one of them has changed since then. `up` does not pass --plan to Pulumi, because
-    --plan is experimental. With --plan, Pulumi fails at the first value that only the real cluster knows (the uid of a
-    Namespace).
+    `pulumi up` does not preview the stack again, and runs without the policy pack. The pack has judged the same
+    program, settings and state in the preview, because `up` stops if one of them has changed since then. `up` does not
+    pass --plan to Pulumi, because --plan is experimental. With --plan, Pulumi fails at the first value that only the
+    real cluster knows (the uid of a Namespace).
     """
-    refuse_flags(flags, engine.environment, gated=True)
-    program = engine.program_files()
+    refuse_flags(flags, gated=True)
     declared = settings.load_file(engine.existing_stack_file())
     with _begun(engine) as (before, where, cluster):
         state, left = _settled(engine, before, cluster)
@@ -114,17 +125,15 @@ def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
         if ended.exit_code:
             return ended.exit_code
         resources = ended.events.resources
-        objects = declared_objects(resources.values())
-        _refuse_a_takeover(engine, ended, left, cluster)
+        objects = [each for each in map(declared_object, resources.values()) if each is not None]
+        _tell(engine, check(resources.values(), left, cluster), "does not fit the cluster")
         _print_leftovers(engine, left, objects)
         if any(each.op is not Op.SAME for each in resources.values()):
-            print(flush=True)
-            preflight(engine, cluster)
+            print(f"\n{preflight(engine, cluster, _width())}", end="", flush=True)
         _confirm(f"Apply {engine.stack}", where, yes=yes)
-        _refuse_a_later_change(engine, declared, program)
-        _refuse_a_later_state(engine, state)
+        state.refuse_a_change(engine)
         _clear(engine, state, left, objects, cluster)
-        given = (*GATED, "--skip-preview", "--yes", *flags)
+        given = ("--suppress-outputs", "--skip-preview", "--yes", *flags)
         if ended.displayed:
             return run.run_attended(engine, "up", "--suppress-progress", *given, environment=engine.state_at_the_end())
         waits = Waits(cluster)
@@ -136,22 +145,22 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 
     No command deletes a namespace (docs/adr/0034). Those that are empty then are named.
     """
-    refuse_flags(flags, engine.environment, gated=False)
+    refuse_flags(flags, gated=False)
     with _begun(engine) as (before, where, cluster):
         state, left = before, _look(engine, before, cluster)
-        if left.is_unrecorded:
+        if left.kueue.is_unrecorded:
             raise EngineError(f"Helm does not know {engine.stack}'s Kueue any more; run make up, and then this again.")
-        if left.release and not left.records:  # A killed removal has removed Kueue, and Helm would not find it.
-            engine.refresh([left.release])
+        if left.kueue.urn and not left.kueue.records:  # A killed removal has removed Kueue; Helm would not find it.
+            engine.refresh([left.kueue.urn])
             state = State.of(engine)
         ended = _previewed(engine, "destroy", "--preview-only", *flags)
         sys.stdout.write(removal_report(ended, colour=_colour()))
         if ended.code or ended.interrupted:
             return ended.code or 1
-        _list_the_loss(engine, state, cluster)
+        _tell(engine, removal.of_state(state.exported, cluster), "cannot go yet")
         _print_leftovers(engine, left, ())
         _confirm(f"Destroy {engine.stack}", where, yes=yes, word=engine.stack)
-        _refuse_a_later_state(engine, state)
+        state.refuse_a_change(engine)
         _clear(engine, state, left, (), cluster)
         code = _remove(engine, flags, state, ended, cluster)
         if not code:  # After Ctrl-C, the connection has ended too.
@@ -161,7 +170,7 @@ def destroy(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
 
 def refresh(engine: Engine, *, flags: Sequence[str], yes: bool) -> int:
     """Updates Pulumi's state from the cluster. Pulumi itself asks the operator for consent."""
-    refuse_flags(flags, engine.environment, gated=False)
+    refuse_flags(flags, gated=False)
     given = (*(("--yes",) if yes else ()), *flags)
     with _begun(engine):
         return run.run_attended(engine, "refresh", *given, environment=engine.state_at_the_end())
@@ -294,6 +303,12 @@ def _create(engine: Engine) -> bool:
     return not lock.state_files(engine) and engine.select()
 
 
+def _files(engine: Engine) -> Mapping[Path, tuple[int, int]]:
+    """Returns the time in ns and the size in bytes of each file, which differ after each change."""
+    found = [*engine.program_files(), *lock.state_files(engine)]
+    return {file: (stat.st_mtime_ns, stat.st_size) for file in found for stat in (file.stat(),)}
+
+
 def _unlock(engine: Engine) -> None:
     """Removes the lock of a killed run. Raises EngineError."""
     engine.existing_stack_file()
@@ -337,18 +352,18 @@ def _settled(engine: Engine, state: State, cluster: Cluster) -> tuple[State, Lef
     if left.stale:
         print(f"{engine.stack} reads {len(left.stale)} objects again that have changed since its last run", flush=True)
     engine.refresh(left.stale or _root(state))  # Each refresh forgets operations that did not end.
-    if leftovers.settle_release(left, cluster):
-        engine.refresh([left.release])
+    if left.kueue.settle(cluster):
+        engine.refresh([left.kueue.urn])
     state = State.of(engine)
     return state, _look(engine, state, cluster)
 
 
-def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Identity]) -> None:
+def _print_leftovers(engine: Engine, left: Leftovers, objects: Collection[Declared]) -> None:
     for line in left.lines(objects):
         print(f"{engine.stack} {line}", flush=True)
 
 
-def _clear(engine: Engine, state: State, left: Leftovers, objects: Collection[Identity], cluster: Cluster) -> None:
+def _clear(engine: Engine, state: State, left: Leftovers, objects: Collection[Declared], cluster: Cluster) -> None:
     if left:
         # Pulumi has no command that reads the locks. A refresh of the root fails if another run has locked the stack.
         engine.refresh(_root(state))
@@ -360,33 +375,18 @@ def _root(state: State) -> list[str]:
 
 
 def _refuse_the_state_of_another_cluster(engine: Engine, state: State, where: str, cluster: Cluster) -> None:
-    if origin.is_of_another_cluster(state.resources, cluster):
+    """Compares the uid of kube-system, which the program reads into the state by a patch without any field."""
+    patches = [each for each in state.resources if each["type"] == CLUSTER_TYPE]
+    found = [map_at(each.get("outputs") or {}, "metadata") for each in patches]
+    known = {each.get("uid") for each in found if each.get("name") == EXEMPT_BY_NAME} - {None}
+    there = cluster.find(f"/api/v1/namespaces/{EXEMPT_BY_NAME}") if known else None
+    if there is not None and there["metadata"]["uid"] not in known:
         backend = engine.environment.get("PULUMI_BACKEND_URL", "")
         raise EngineError(
             f"The state of {engine.stack} is of another cluster than {where}, so nothing was changed; choose its "
             f"context, or, if that cluster is gone, forget it: PULUMI_BACKEND_URL={backend} {engine.pulumi} stack rm "
             f"{engine.stack} --force --preserve-config"
         )
-
-
-def _refuse_a_later_change(engine: Engine, previewed: StackSettings, program: Mapping[Path, tuple[int, int]]) -> None:
-    """Raises EngineError if the settings or the program have changed since the preview.
-
-    After such a change, the policy pack would judge the stack only after the rollout.
-    """
-    if settings.load_file(engine.existing_stack_file()) != previewed:
-        changed = engine.stack_file.name
-    elif engine.program_files() != program:
-        changed = "The program"
-    else:
-        return
-    raise EngineError(f"{changed} has changed since the preview; run make up again.")
-
-
-def _refuse_a_later_state(engine: Engine, state: State) -> None:
-    """Raises EngineError if another command has ended since the preview, so that the preview is wrong."""
-    if state.is_old(engine):
-        raise EngineError(f"Another command has changed {engine.stack} since the preview; run this command again.")
 
 
 def _remove(engine: Engine, flags: Sequence[str], state: State, previewed: PreviewOutcome, cluster: Cluster) -> int:
@@ -400,27 +400,13 @@ def _remove(engine: Engine, flags: Sequence[str], state: State, previewed: Previ
     return follow(engine, "destroy", ("--skip-preview", "--yes", *flags), previewed.events.resources, look)
 
 
-def _refuse_a_takeover(engine: Engine, previewed: PreviewOutcome, left: Leftovers, cluster: Cluster) -> None:
-    changes = Changes.of(previewed.events.resources.values())
-    if not changes:
-        return
-    verdict = check(changes, cluster, left.records)
+def _tell(engine: Engine, verdict: Verdict, headline: str) -> None:
+    """Prints the notes. Raises EngineError with the problems, if there are any."""
     for note in verdict.notes:
         print(f"{engine.stack} {note}", flush=True)
     if verdict.problems:
-        raise EngineError(_listed(f"{engine.stack} does not fit the cluster. Nothing was changed.", verdict.problems))
-
-
-def _list_the_loss(engine: Engine, state: State, cluster: Cluster) -> None:
-    if not state.resources:
-        return
-    loss = removal.of_state(state.exported, cluster)
-    for line in loss.lines():
-        print(f"{engine.stack} {line}", flush=True)
-    if removal.retiring_namespace(state.exported):
-        print(f"{engine.stack} removes its gpumem from the nodes by reconcile, or itself if no agent runs", flush=True)
-    if problems := [*loss.problems()]:
-        raise EngineError(_listed(f"{engine.stack} cannot go yet. Nothing was changed.", problems))
+        lines = (f"{engine.stack} {headline}. Nothing was changed.", *(f"  {each}" for each in verdict.problems))
+        raise EngineError("\n".join(lines))
 
 
 def _name_what_is_empty(engine: Engine, namespaces: Collection[str], cluster: Cluster) -> None:
@@ -430,10 +416,6 @@ def _name_what_is_empty(engine: Engine, namespaces: Collection[str], cluster: Cl
             f"kubectl delete namespace {' '.join(empty)}",
             flush=True,
         )
-
-
-def _listed(headline: str, lines: Iterable[str]) -> str:
-    return "\n".join([headline, *(f"  {line}" for line in lines)])
 
 
 def _cluster(engine: Engine) -> str:

@@ -24,25 +24,14 @@ _SKIP_CHECKPOINTS = "PULUMI_SKIP_CHECKPOINTS"
 _MOST_TARGETS = 2000
 _CREATED = "Created stack"  # what Pulumi prints
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
-_ELSEWHERE = "the stack is --stack NAME (STACK=NAME) in this folder; leave it out"
-_PART = "the policy pack judges a stack as a whole; leave it out"
-_PREVIEW = "the policy pack judges the preview; leave it out"
-_ANY = {"--stack": _ELSEWHERE, "-s": _ELSEWHERE, "--cwd": _ELSEWHERE, "-C": _ELSEWHERE}
-_GATED = {
-    "--target": _PART,
-    "-t": _PART,
-    "--target-dependents": _PART,
-    "--target-replace": _PART,
-    "--exclude": _PART,
-    "-x": _PART,
-    "--exclude-dependents": _PART,
-    "--policy-pack-config": "it can switch the policy pack off; leave it out",
-    "--skip-preview": _PREVIEW,
-    "-f": _PREVIEW,
-    "--plan": _PREVIEW,
-}
-# Pulumi reads its flags also from environment variables with the prefix PULUMI_OPTION_.
-_OPTION = "PULUMI_OPTION_"
+_ELSEWHERE = dict.fromkeys(
+    ("--stack", "-s", "--cwd", "-C"), "the stack is --stack NAME (STACK=NAME) in this folder; leave it out"
+)
+_PART = dict.fromkeys(
+    ("--target", "-t", "--target-dependents", "--target-replace", "--exclude", "-x", "--exclude-dependents"),
+    "the policy pack judges a stack as a whole; leave it out",
+)
+_GATED = {**_PART, "--policy-pack-config": "it can switch the policy pack off; leave it out"}
 
 
 class EngineError(Exception):
@@ -122,10 +111,9 @@ class Engine:
         """Returns the environment variables of a run that writes the state only at the end, and not at each step."""
         return {} if _SKIP_CHECKPOINTS in self.environment else {_SKIP_CHECKPOINTS: "true"}
 
-    def program_files(self) -> Mapping[Path, tuple[int, int]]:
-        """The Python files of the program and of the policy pack, with the time in ns and the size in bytes."""
-        found = [*self.root.glob("*.py"), *self.root.glob("[!.]*/**/*.py")]
-        return {file: (stat.st_mtime_ns, stat.st_size) for file in found for stat in (file.stat(),)}
+    def program_files(self) -> list[Path]:
+        """The Python files of the program and of the policy pack, and the stack file."""
+        return [self.stack_file, *self.root.glob("*.py"), *self.root.glob("[!.]*/**/*.py")]
 
     def select(self) -> bool:
         """Creates the stack if the backend does not have it yet. Returns True if it did. Raises EngineError.
@@ -173,19 +161,14 @@ def environment(root: Path, given: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def refuse_flags(flags: Sequence[str], environ: Mapping[str, str], *, gated: bool) -> None:
+def refuse_flags(flags: Sequence[str], *, gated: bool) -> None:
     """Raises EngineError with one line for each flag that is refused.
 
     Refuses flags that select another stack. With `gated`, also refuses flags that hide a part of the stack from the
     policy pack.
     """
-    refused = _ANY | (_GATED if gated else {})
-    lines = [f"{flag}: {refused[flag]}" for word in flags for flag in _named(word) if flag in refused]
-    for name in sorted(environ) if gated else ():
-        flag = "--" + name.removeprefix(_OPTION).lower().replace("_", "-")
-        if name.startswith(_OPTION) and flag in _GATED:
-            lines.append(f"{name} in the environment: {_GATED[flag]}")
-    if lines:
+    refused = _ELSEWHERE | (_GATED if gated else {})
+    if lines := [f"{flag}: {refused[flag]}" for word in flags for flag in _named(word) if flag in refused]:
         raise EngineError("\n".join(lines))
 
 

@@ -13,35 +13,14 @@ import os
 import pwd
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from stacks.engine import Engine, EngineError
 
 _SCHEME = "file://"
-
-
-@dataclass(frozen=True)
-class Lock:
-    """The content of a lock file."""
-
-    pid: int
-    username: str
-    hostname: str
-    timestamp: str
-
-    @property
-    def is_stale(self) -> bool:
-        """True if a process of the same user on the same host took the lock, and has ended.
-
-        The processes of other users or hosts cannot be seen, so their locks do not count as stale.
-        """
-        return (self.username, self.hostname) == (_user(), socket.gethostname()) and not _lives(self.pid)
-
-    def __str__(self) -> str:
-        return f"{self.username}@{self.hostname} (process {self.pid}), since {self.timestamp}"
 
 
 def is_stale(engine: Engine) -> bool:
@@ -52,11 +31,11 @@ def is_stale(engine: Engine) -> bool:
     """
     files = _files(engine, "locks/organization/{project}/{stack}", "*.json")
     for file in files:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        lock = Lock(content["pid"], content["username"], content["hostname"], content["timestamp"])
-        if not lock.is_stale:
+        lock = json.loads(file.read_text(encoding="utf-8"))
+        if not has_ended(lock):
+            holder = f"{lock['username']}@{lock['hostname']} (process {lock['pid']}), since {lock['timestamp']}"
             raise EngineError(
-                f"{engine.stack} is in use by {lock}. Wait; or, if you know that it is gone: "
+                f"{engine.stack} is in use by {holder}. Wait; or, if you know that it is gone: "
                 f"PULUMI_BACKEND_URL={_backend(engine)} {engine.pulumi} cancel --stack {engine.stack}"
             )
     for file in _files(engine, "stacks/{project}", f"{engine.stack}.json*.attrs") if files else ():
@@ -67,15 +46,22 @@ def is_stale(engine: Engine) -> bool:
     return bool(files)
 
 
-def state_files(engine: Engine) -> Mapping[Path, tuple[int, int]]:
-    """Returns the state's file with the time in ns and the size in bytes, which differ after each run.
+def has_ended(lock: Mapping[str, Any]) -> bool:
+    """Returns True if a process of the same user on the same host took the lock, and has ended.
+
+    The processes of other users or hosts cannot be seen.
+    """
+    return (lock["username"], lock["hostname"]) == (_user(), socket.gethostname()) and not _lives(lock["pid"])
+
+
+def state_files(engine: Engine) -> list[Path]:
+    """Returns the state's file.
 
     In another backend than a folder, and before the first run, there is none. The backup of a state is none either,
     which `pulumi stack rm` leaves.
     """
     states = (f"{engine.stack}.json", f"{engine.stack}.json.gz")
-    found = [file for file in _files(engine, "stacks/{project}", f"{engine.stack}.json*") if file.name in states]
-    return {file: (stat.st_mtime_ns, stat.st_size) for file in found for stat in (file.stat(),)}
+    return [file for file in _files(engine, "stacks/{project}", f"{engine.stack}.json*") if file.name in states]
 
 
 def _files(engine: Engine, folder: str, pattern: str) -> list[Path]:

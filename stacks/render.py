@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from stacks.engine import Engine, EngineError
-from stacks.existing.planned import RELEASE_TYPE, is_patch
+from stacks.existing.objects import RELEASE_TYPE, is_patch_type
 from stacks.preview.events import Events, Resource
 from tenancy.names import CLUSTER_TYPE, EXEMPT_BY_NAME
 
@@ -141,7 +141,7 @@ def _is_an_object(resource: Resource) -> bool:
 
 
 def _wave(resource: Resource) -> int:
-    if resource.inputs["kind"] == "Namespace" or is_patch(resource):
+    if resource.inputs["kind"] == "Namespace" or is_patch_type(resource.type):
         return _NEVER_DELETE
     *_, types, _ = resource.urn.split("::", 3)
     components = (each.rpartition(":")[2] for each in types.split("$"))
@@ -204,7 +204,7 @@ def _of_the_chart(engine: Engine, release: Mapping[str, Any]) -> Iterator[Mappin
         for line in done.stdout.splitlines():
             events.add(line)
     for each in events.resources.values():
-        if _is_an_object(each) and not is_patch(each):
+        if _is_an_object(each) and not is_patch_type(each.type):
             yield each.inputs
 
 

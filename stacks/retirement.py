@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agents.runtime.errors import AgentError
 from stacks.engine import EngineError
-from stacks.existing.lookup import Writer
+from stacks.existing.objects import Writer
 from tenancy.names import LABEL_NAME, LEDGER, RECONCILE, Names
 from tenancy.workload import map_at
 

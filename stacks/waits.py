@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from agents.runtime.errors import AgentError
-from stacks.existing.lookup import Object, Reader
+from stacks.existing.objects import Object, Reader
 from stacks.preview.events import Resource
 from tenancy.workload import map_at
 

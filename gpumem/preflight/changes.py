@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from agents.kube.errors import Object
 from gpumem.preflight.declared import Declared, Named
 from gpumem.survey import Survey
-from tenancy import names
-from tenancy.workload import map_at, maps_at, text_at, value_or
+from tenancy.workload import map_at, value_or
 
 
 def taken_over(survey: Survey, declared: Declared) -> tuple[str, ...]:
@@ -33,20 +32,6 @@ def _labels(survey: Survey, declared: Declared) -> Iterator[str]:
             yield from (f"Namespace {name}: {key}={value}" for key, value in wanted.items() if key not in have)
 
 
-def _without_patches(metadata: Object, ours: str) -> Object:
-    """Returns the namespace without the labels that an earlier rollout added, whose field manager is `ours`.
-
-    A later rollout may change the labels of an earlier rollout.
-    """
-    patched: set[str] = set()
-    for manager in maps_at(metadata, "managedFields"):
-        if text_at(manager, "manager") == ours:
-            fields = map_at(manager, "fieldsV1", "f:metadata", "f:labels")
-            patched |= {key.removeprefix("f:") for key in fields}
-    kept = {key: value for key, value in map_at(metadata, "labels").items() if key not in patched}
-    return {"metadata": {**metadata, "labels": kept}}
-
-
 def _there(survey: Survey, declared: Declared) -> Mapping[Named, Object]:
     lists = {
         "ResourceQuota": survey.quotas,
@@ -54,11 +39,8 @@ def _there(survey: Survey, declared: Declared) -> Mapping[Named, Object]:
         "LocalQueue": survey.local_queues,
         "PriorityClass": survey.priorities.values(),
     }
-    ours = names.field_manager(names.stack_mark(names.PROJECT, declared.stack))
-    found = {
-        Named("Namespace", "", name): _without_patches(metadata, ours) for name, metadata in survey.namespaces.items()
-    }
-    return found | {
+    namespaces = {Named("Namespace", "", name): {"metadata": each} for name, each in survey.namespaces.items()}
+    return namespaces | {
         Named(kind, str(value_or(each["metadata"], "namespace", "")), str(each["metadata"]["name"])): each
         for kind, items in lists.items()
         for each in items

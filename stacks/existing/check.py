@@ -1,33 +1,15 @@
-"""Compares the objects that a preview would create, patch and delete with the cluster."""
+"""Compares what a rollout would create and patch with the cluster."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from stacks.existing import findings, hosts, planned
-from stacks.existing.leftovers import KUEUES_DEFINITION
-from stacks.existing.lookup import Object, Reader, lookup
-from stacks.existing.planned import Identity, Planned, Release, listed, patcher
-from stacks.preview.events import Resource
+from stacks.existing import findings
+from stacks.existing.helm import KUEUES_DEFINITION
+from stacks.existing.leftovers import Leftovers
+from stacks.existing.objects import Declared, Identity, Object, Reader, declared, listed, objects, patcher
+from stacks.preview.events import Op, Resource
 from tenancy import names
 from tenancy.workload import map_at
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The changes of a preview. The check compares the changes of a preview with the objects in the cluster."""
-
-    planned: Sequence[Planned]
-    releases: Sequence[Release]
-    deleted: Sequence[Identity]
-
-    @classmethod
-    def of(cls, resources: Collection[Resource]) -> "Changes":
-        appearing, releases = [*planned.planned(resources)], [*planned.releases(resources)]
-        return cls(appearing, releases, [*planned.deleted(resources)])
-
-    def __bool__(self) -> bool:
-        """Returns True if the check needs to read the cluster."""
-        return bool(self.planned or self.releases)
 
 
 @dataclass(frozen=True)
@@ -41,49 +23,57 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
 
-def check(changes: Changes, reader: Reader, own_records: Sequence[Object] = ()) -> Verdict:
-    """Reads the cluster, and judges the changes of the preview. The method raises the errors of the reader.
+def check(resources: Iterable[Resource], left: Leftovers, reader: Reader) -> Verdict:
+    """Judges the changes of a preview. Raises the errors of the reader.
 
-    `own_records` are Helm's records of an installation that a killed run of this stack began.
+    Whatever Pulumi calls the step, an object appears if the state lacks it.
     """
-    own = {each["metadata"]["uid"] for each in own_records}
-    there = lookup(reader, [each.identity for each in changes.planned])
-    problems = findings.findings(changes.planned, there, changes.deleted)
-    for release in changes.releases:
-        records = f"/api/v1/namespaces/{release.namespace}/secrets"
-        found = reader.items(records, labelSelector=f"owner=helm,name={release.name}")
-        secrets = [each for each in found if each["metadata"].get("uid") not in own]
-        problems += findings.of_a_release(release, secrets, reader.find(KUEUES_DEFINITION))
-    # A Job of the stack runs an agent, and the rollout waits for the Job.
-    waits = any(each.identity.kind == "Job" for each in changes.planned)
-    if waits and (why := hosts.why_none(reader.items("/api/v1/nodes"))):
-        problems.append(why)
-    homes = [each for each in changes.planned if each.identity.kind == "Namespace"]
-    for each in homes:
-        if each.identity in there and (used := _used(each, there[each.identity], reader)):
+    changing = [each for resource in resources if resource.op is not Op.SAME and (each := declared(resource))]
+    appearing = [each for each in changing if each.is_patch or each.key not in left.state]
+    there = _there(reader, appearing)
+    problems = [*findings.findings((each for each in appearing if not each.is_release), there, left.state)]
+    for each in appearing:
+        if each.is_release:
+            problems += _of_a_release(each, left, reader)
+        elif each.identity.kind == "Namespace" and (used := _used(each, there.get(each.identity.unversioned), reader)):
             problems.append(f"{each.identity}: is in use by {used}; {findings.another_name(each)}")
-    missing = sorted(each.identity.name for each in homes if each.identity not in there)
-    again = findings.reused_objects(changes.planned, there)
+    homes = (each.identity for each in appearing if each.identity.kind == "Namespace")
+    missing = sorted(each.name for each in homes if each.unversioned not in there)
+    again = sorted(left.unknown[each.key] for each in appearing if not each.is_patch and each.key in left.unknown)
     notes = [f"uses again what this stack made earlier: {listed(again)}"] if again else []
     if missing:
         notes.append(f"creates the namespaces {listed(missing)}; no command of ours deletes a namespace")
     return Verdict(tuple(problems), tuple(notes))
 
 
-def _used(home: Planned, found: Object, reader: Reader) -> str:
+def _there(reader: Reader, appearing: Collection[Declared]) -> Mapping[Identity, Object]:
+    wanted = {each.identity.unversioned for each in appearing}
+    kinds: dict[str, set[str]] = {}
+    for each in (each.identity for each in appearing if not each.is_release):
+        kinds.setdefault(each.api_version, set()).add(each.kind)
+    found = ((of.unversioned, each) for of, each in objects(reader, kinds))
+    return {of: each for of, each in found if of in wanted}
+
+
+def _of_a_release(release: Declared, left: Leftovers, reader: Reader) -> Iterator[str]:
+    path = f"/api/v1/namespaces/{release.identity.namespace}/secrets"
+    found = reader.items(path, labelSelector=f"owner=helm,name={release.identity.name}")
+    own = {each["metadata"]["uid"] for each in left.kueue.records}
+    secrets = [each for each in found if each["metadata"].get("uid") not in own]
+    return findings.of_a_release(release, secrets, reader.find(KUEUES_DEFINITION))
+
+
+def _used(home: Declared, found: Object | None, reader: Reader) -> str:
     """Returns what people have in a namespace that the platform would take for itself."""
-    if not findings.is_the_platforms(home) or patcher(found) is not None:
+    if found is None or not findings.is_the_platforms(home) or patcher(found) is not None:
         return ""
     path = f"/api/v1/namespaces/{home.identity.name}"
     claims = reader.items(f"{path}/persistentvolumeclaims")
     pods = reader.items(f"{path}/pods", fieldSelector="status.phase=Running")
+    running = (each for each in pods if map_at(each, "metadata", "labels").get(names.LABEL_PART_OF) != names.PROJECT)
     return listed(
         [
             *(f"PersistentVolumeClaim {each['metadata']['name']}" for each in claims),
-            *(f"pod {each['metadata']['name']}" for each in pods if not _is_ours(each)),
+            *(f"pod {each['metadata']['name']}" for each in running),
         ]
     )
-
-
-def _is_ours(pod: Object) -> bool:
-    return map_at(pod["metadata"], "labels").get(names.LABEL_PART_OF) == names.PROJECT

@@ -10,24 +10,27 @@ from components.base import system
 from components.priorities import existing_class, priority_class
 from components.queues.objects import cluster_queue, local_queue
 from components.queues.spec import tenants_of
-from stacks.existing.planned import Planned, identity
+from stacks.existing.objects import Declared, identity
 from stacks.platform import tenant_args
 from stacks.settings import StackSettings
 from tenancy import names
 from tenancy.admission.namespaces import exemption
 
 
-def declared(settings: StackSettings, stack: str) -> list[Planned]:
+def declared(settings: StackSettings, stack: str) -> list[Declared]:
     """Returns the objects that a first rollout of the stack would create or patch."""
-    made = [Planned(identity(each), _marked(each, stack, names.STACK)) for each in _created(settings)]
-    patched = (_marked(each, stack, names.FIELD_MANAGER) for each in _patched(settings))
-    return [*made, *(Planned(identity(each), each, is_patch=True) for each in patched)]
+    mark = names.stack_mark(names.PROJECT, stack)
+    made = (_annotated(each, names.STACK, mark) for each in _created(settings))
+    patched = (_annotated(each, names.FIELD_MANAGER, names.field_manager(mark)) for each in _patched(settings))
+    return [
+        *(Declared(identity(each), each) for each in made),
+        *(Declared(identity(each), each, is_patch=True) for each in patched),
+    ]
 
 
-def _marked(manifest: Mapping[str, Any], stack: str, annotation: str) -> dict[str, Any]:
+def _annotated(manifest: Mapping[str, Any], annotation: str, value: str) -> dict[str, Any]:
     metadata = manifest["metadata"]
-    mark = {annotation: names.stack_mark(names.PROJECT, stack)}
-    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), **mark}}}
+    return {**manifest, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), annotation: value}}}
 
 
 def _created(settings: StackSettings) -> Iterator[Mapping[str, Any]]:

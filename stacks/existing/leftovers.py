@@ -5,19 +5,26 @@ changed or deleted. All that is applied server-side has the stack's own field ma
 again. This module handles the rest (docs/adr/0044).
 """
 
-import base64
-import gzip
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from stacks.existing.lookup import Object, Reader, Writer, group_path, plurals
-from stacks.existing.planned import RELEASE, RELEASE_TYPE, Identity, identity, is_patch_type, listed, owner
+from stacks.existing.helm import Installation, installation
+from stacks.existing.objects import (
+    RELEASE_TYPE,
+    Declared,
+    Identity,
+    Object,
+    Reader,
+    Writer,
+    in_state,
+    listed,
+    objects,
+    owner,
+)
 from stacks.retirement import retire
 from tenancy import names
+from tenancy.workload import map_at, maps_at
 
 # The kinds of the objects that a stack has ever created. Objects of a kind come before those of the kinds after it.
 KINDS = {
@@ -52,64 +59,60 @@ KINDS = {
     "scheduling.k8s.io/v1": ("PriorityClass",),
     "v1": ("Namespace", "ConfigMap", "ResourceQuota", "Service", "ServiceAccount"),
 }
-_OURS = f"{names.LABEL_PART_OF}={names.PROJECT}"
-# The kinds of which a stack patches objects of other owners.
+# The kinds of which a stack patches objects of other owners. Of all other kinds, only the stack's objects are read.
 _PATCHED = ("Namespace", "PriorityClass")
-KUEUES_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterqueues.kueue.x-k8s.io"
-_OF_HELM = "owner=helm,name=kueue"
-# Pulumi's provider contains Helm. This is its name in the managed fields of what it writes.
-_PROVIDER = "pulumi"
-_INSTALLED = "deployed"
-_UPGRADES = ("pending-upgrade", "pending-rollback")
+_OURS = {
+    kind: f"{names.LABEL_PART_OF}={names.PROJECT}" for each in KINDS.values() for kind in each if kind not in _PATCHED
+}
 _QUEUES, _ADMISSION = "kueue.x-k8s.io", "admissionregistration.k8s.io"
 _OF_AGENTS = ("apps/v1", "batch/v1")
+
+Key = tuple[bool, Identity]
 
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What a killed run has left.
+    """The difference between the state and the cluster.
 
-    `unknown` has the stack's objects that the state lacks, and `patched` the patched objects of other owners whose
-    patch the state lacks. `stale` are the URNs of resources that differ from what the last complete run has seen, and
-    `ending` the objects among them that are being deleted. `records` are Helm's records of Kueue, the last one first.
-    `release` is the URN of Kueue, or empty if the state lacks Kueue. With `is_unrecorded`, Kueue is there without any
-    record of Helm.
+    `state` has what the state has. `unknown` has what the state lacks: objects with the stack's mark, and patches of
+    objects of other owners. `stale` are the URNs of resources that differ from what the last complete run has seen, and
+    `ending` the objects among them that are being deleted.
     """
 
     mark: str
-    unknown: Mapping[Identity, Object]
-    patched: Mapping[Identity, Object]
+    state: Collection[Key]
+    unknown: Mapping[Key, Identity]
     stale: Sequence[str]
     ending: Sequence[Identity]
-    records: Sequence[Object]
-    release: str = ""
-    is_unrecorded: bool = False
+    kueue: Installation
 
     def __bool__(self) -> bool:
         """Returns True if the state lacks something of the cluster."""
-        return bool(self.unknown or self.patched or (self.records and not self.release))
+        return bool(self.unknown or self.kueue.is_unknown)
 
     @property
-    def namespaces(self) -> Iterator[str]:
-        return (each.name for each in self.patched if each.kind == "Namespace")
+    def namespaces(self) -> list[str]:
+        return [each.name for (is_patch, _), each in self.unknown.items() if is_patch and each.kind == "Namespace"]
 
-    def orphans(self, declared: Collection[Identity]) -> list[Identity]:
-        """Returns the objects that nothing declares any more, in the order of their removal."""
-        return sorted((each for each in self.unknown if each.unversioned not in declared), key=_place)
+    def orphans(self, declared: Collection[Declared], *, patches: bool = False) -> list[Identity]:
+        """Returns the objects, or the patched objects, that nothing declares any more, in the order of their
+        removal."""
+        wanted = {each.key for each in declared}
+        found = (each for key, each in self.unknown.items() if key[0] is patches and key not in wanted)
+        return sorted(found, key=_place)
 
-    def again(self, declared: Collection[Identity]) -> list[Identity]:
+    def again(self, declared: Collection[Declared]) -> list[Identity]:
         """Returns the PriorityClasses to delete before the rollout, because the provider cannot apply them again."""
-        return [each for each in self.unknown if each.kind == "PriorityClass" and each.unversioned in declared]
+        classes = (self.unknown.get(each.key) for each in declared if not each.is_patch)
+        return [each for each in classes if each is not None and each.kind == "PriorityClass"]
 
-    def is_chart_gone(self, declared: Collection[Identity]) -> bool:
+    def is_chart_gone(self, declared: Collection[Declared]) -> bool:
         """Returns True if neither the state nor the program has the chart that Helm has installed."""
-        return bool(self.records) and not self.release and not any(each.kind == RELEASE for each in declared)
+        return self.kueue.is_unknown and not any(each.is_release for each in declared)
 
-    def lines(self, declared: Collection[Identity]) -> Iterator[str]:
-        gone = [*map(str, self.orphans(declared))]
-        if self.is_chart_gone(declared):
-            gone.append("Release kueue")
-        gone += [f"the patch of {each}" for each in self.patched if each.unversioned not in declared]
+    def lines(self, declared: Collection[Declared]) -> Iterator[str]:
+        gone = [*map(str, self.orphans(declared)), *(["Release kueue"] if self.is_chart_gone(declared) else [])]
+        gone += [f"the patch of {each}" for each in self.orphans(declared, patches=True)]
         if gone:
             yield f"removes what a run that ended before its time has left: {listed(gone)}"
 
@@ -119,36 +122,31 @@ def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
 
     `deployment` is the data that `pulumi stack export` prints. The function raises the errors of the reader.
     """
-    resources = [each for each in deployment["deployment"].get("resources") or [] if "inputs" in each]
-    ours, patched = _of_the_stack(reader, mark)
-    known, stale, ending = set[tuple[bool, Identity]](), [], []
-    for resource in filter(_is_compared, resources):
-        is_patch, key = is_patch_type(resource["type"]), identity(resource["inputs"]).unversioned
-        known.add((is_patch, key))
-        _, there = (patched if is_patch else ours).get(key, (None, {}))
-        if "deletionTimestamp" in there.get("metadata", {}):
-            ending.append(key)
-        if _seen(resource.get("outputs") or {}, mark, is_patch) != _seen(there, mark, is_patch):
-            stale.append(str(resource["urn"]))
-    homes = {found.name for found, each in patched.values() if found.kind == "Namespace" and _is_for_kueue(each)}
-    paths = [f"/api/v1/namespaces/{home}/secrets" for home in homes]
-    secrets = [each for path in paths for each in reader.items(path, labelSelector=_OF_HELM)]
-    records = sorted(filter(_is_own_record, secrets), key=_revision, reverse=True)
-    releases = [each for each in resources if each["type"] == RELEASE_TYPE]
-    stale += [str(each["urn"]) for each in releases if _last_seen(each) != [*map(_last, records[:1])]]
-    return Leftovers(
-        mark=mark,
-        unknown={found: each for key, (found, each) in ours.items() if (False, key) not in known},
-        patched={found: each for key, (found, each) in patched.items() if (True, key) not in known},
-        stale=stale,
-        ending=ending,
-        records=records,
-        release=str(releases[0]["urn"]) if releases else "",
-        is_unrecorded=not secrets and _is_kueue_in(homes, reader.find(KUEUES_DEFINITION)),
-    )
+    resources = deployment["deployment"].get("resources") or []
+    there = _of_the_stack(reader, mark)
+    homes = [found.name for found, each in there.values() if found.kind == "Namespace" and _is_for_kueue(each)]
+    urns = [str(each["urn"]) for each in resources if each["type"] == RELEASE_TYPE]
+    kueue = installation(reader, homes, "".join(urns[:1]))
+    state, stale, ending = set[Key](), list[str](), list[Identity]()
+    for resource, each in ((resource, in_state(resource)) for resource in resources):
+        if each is None:
+            continue
+        state.add(each.key)
+        if not (each.is_patch or each.is_release or _is_part(each.manifest)):
+            continue
+        outputs, found = resource.get("outputs") or {}, there.get(each.key, (None, {}))[1]
+        if "deletionTimestamp" in found.get("metadata", {}):
+            ending.append(each.identity)
+        if each.is_release:
+            is_stale = kueue.differs_from(outputs)
+        else:
+            is_stale = _seen(outputs, mark, each.is_patch) != _seen(found, mark, each.is_patch)
+        stale += [str(resource["urn"])] if is_stale else []
+    unknown = {key: found for key, (found, _) in there.items() if key not in state}
+    return Leftovers(mark, state, unknown, stale, ending, kueue)
 
 
-def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Identity]) -> None:
+def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Declared]) -> None:
     """Removes what would stand in the way of the next run, and what nothing declares any more.
 
     First come the policies, then the queues while Kueue can let them go, then the agents with their pods, and then the
@@ -159,130 +157,52 @@ def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Identity])
         _delete(cluster, [each for each in orphans if each.api_version.startswith(group)])
     _delete(cluster, [each for each in orphans if each.api_version in _OF_AGENTS], "--cascade=foreground")
     for ledger in filter(_is_ledger, orphans):
-        cluster.delete([_reference(ledger)], "--wait=false")
+        cluster.delete([ledger.manifest], "--wait=false")
         for line in retire(cluster, ledger.namespace):
             print(line, flush=True)
     if leftovers.is_chart_gone(declared):
-        cluster.delete(_of_the_chart(leftovers.records[0]))
-    if leftovers.records and not leftovers.release:
-        cluster.delete([_secret(each) for each in leftovers.records])
+        leftovers.kueue.remove_the_chart(cluster)
+    if leftovers.kueue.is_unknown:
+        leftovers.kueue.forget(cluster, leftovers.kueue.records)
     _delete(cluster, [*leftovers.again(declared), *orphans])
-    for each in leftovers.patched:
-        if each.unversioned not in declared:
-            cluster.give_back(_reference(each), names.field_manager(leftovers.mark))
+    for each in leftovers.orphans(declared, patches=True):
+        cluster.give_back(each.manifest, names.field_manager(leftovers.mark))
 
 
-def settle_release(leftovers: Leftovers, cluster: Writer) -> bool:
-    """Ends an interrupted upgrade or removal of the Kueue in the state. Returns True if there was one.
-
-    Helm would refuse to upgrade such a release. After an interrupted upgrade, Helm forgets the upgrade. An interrupted
-    removal is completed. Raises EngineError.
-    """
-    if not leftovers.records or not leftovers.release or _status(leftovers.records[0]) == _INSTALLED:
-        return False
-    last, *_ = leftovers.records
-    if _status(last) not in _UPGRADES:
-        cluster.delete(_of_the_chart(last))
-    cluster.delete([_secret(each) for each in ([last] if _status(last) in _UPGRADES else leftovers.records)])
-    return True
-
-
-_Found = dict[Identity, tuple[Identity, Object]]
-
-
-def _of_the_stack(reader: Reader, mark: str) -> tuple[_Found, _Found]:
+def _of_the_stack(reader: Reader, mark: str) -> dict[Key, tuple[Identity, Object]]:
     """Returns the objects of the stack, and the objects of other owners that it patches. Skips what others own."""
-    ours: _Found = {}
-    patched: _Found = {}
-    for api_version, kinds in KINDS.items():
-        served = plurals(reader, api_version)
-        for kind in filter(served.__contains__, kinds):
-            only = {} if kind in _PATCHED else {"labelSelector": _OURS}
-            for each in reader.items(f"{group_path(api_version)}/{served[kind]}", **only):
-                found = identity({"apiVersion": api_version, "kind": kind, "metadata": each["metadata"]})
-                if owner(each) == mark and _is_part(each):
-                    ours[found.unversioned] = (found, each)
-                elif kind in _PATCHED and _applied(each, names.field_manager(mark)):
-                    patched[found.unversioned] = (found, each)
-    return ours, patched
-
-
-def _is_compared(resource: Mapping[str, Any]) -> bool:
-    inputs, token = resource["inputs"], str(resource["type"])
-    is_object = token.startswith("kubernetes:") and {"kind", "metadata"} <= inputs.keys()
-    return is_object and (is_patch_type(token) or _is_part(inputs))
+    found = {}
+    for of, each in objects(reader, KINDS, _OURS):
+        is_ours = owner(each) == mark and _is_part(each) and of.kind != "Namespace"  # No stack owns a namespace.
+        if is_ours or (of.kind in _PATCHED and _applied(each, mark)):
+            found[not is_ours, of.unversioned] = (of, each)
+    return found
 
 
 def _seen(found: Object, mark: str, is_patch: bool) -> tuple[object, object]:
     """Returns what differs if a run of the stack has created the object again, or has applied it again."""
-    uid = found.get("metadata", {}).get("uid")
-    applied = _applied(found, names.field_manager(mark))
-    return (applied if is_patch else uid), applied
+    return None if is_patch else map_at(found, "metadata").get("uid"), _applied(found, mark)
 
 
 def _is_part(found: Object) -> bool:
     metadata = found["metadata"]
-    is_ours = (metadata.get("labels") or {}).get(names.LABEL_PART_OF) == names.PROJECT
+    is_ours = map_at(metadata, "labels").get(names.LABEL_PART_OF) == names.PROJECT
     return is_ours and "ownerReferences" not in metadata
 
 
-def _applied(found: Object, manager: str) -> str | None:
-    """Returns the time at which the field manager has last changed a field of the object."""
-    fields = found.get("metadata", {}).get("managedFields") or ()
+def _applied(found: Object, mark: str) -> str | None:
+    """Returns the time at which the stack's field manager has last changed a field of the object."""
+    fields, manager = maps_at(map_at(found, "metadata"), "managedFields"), names.field_manager(mark)
     return next((each.get("time") for each in fields if each.get("manager") == manager), None)
 
 
 def _is_for_kueue(namespace: Object) -> bool:
-    return (namespace["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT) == "kueue"
+    return map_at(namespace, "metadata", "labels").get(names.LABEL_COMPONENT) == "kueue"
 
 
-def _is_own_record(secret: Object) -> bool:
-    """Returns True if Pulumi's provider has written Helm's record."""
-    managers = (fields.get("manager", "") for fields in secret["metadata"].get("managedFields") or ())
-    return any(name.startswith(_PROVIDER) for name in managers)
-
-
-def _last_seen(release: Mapping[str, Any]) -> list[tuple[int, str]]:
-    status = (release.get("outputs") or {}).get("status") or {}
-    return [(int(status.get("revision", 0)), str(status.get("status")))]
-
-
-def _last(record: Object) -> tuple[int, str]:
-    return _revision(record), _status(record)
-
-
-def _is_kueue_in(homes: Collection[str], definition: Object | None) -> bool:
-    annotations = (definition or {"metadata": {}})["metadata"].get("annotations") or {}
-    return annotations.get("meta.helm.sh/release-namespace") in homes
-
-
-def _revision(record: Object) -> int:
-    return int(record["metadata"]["labels"]["version"])
-
-
-def _status(record: Object) -> str:
-    return str(record["metadata"]["labels"]["status"])
-
-
-def _of_the_chart(record: Object) -> list[Object]:
-    """Returns the objects of the chart that Helm has installed, or was about to."""
-    release = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(record["data"]["release"]))))
-    return [each for each in yaml.safe_load_all(release["manifest"]) if each]
-
-
-def _delete(cluster: Writer, objects: Iterable[Identity], *flags: str) -> None:
-    if found := [_reference(each) for each in objects]:
-        cluster.delete(found, *flags)
-
-
-def _reference(of: Identity) -> Object:
-    namespace = {"namespace": of.namespace} if of.namespace else {}
-    return {"apiVersion": of.api_version, "kind": of.kind, "metadata": {"name": of.name, **namespace}}
-
-
-def _secret(record: Object) -> Object:
-    metadata = record["metadata"]
-    return _reference(Identity("Secret", metadata["namespace"], metadata["name"], "v1"))
+def _delete(cluster: Writer, found: Iterable[Identity], *flags: str) -> None:
+    if manifests := [each.manifest for each in found]:
+        cluster.delete(manifests, *flags)
 
 
 def _is_ledger(of: Identity) -> bool:

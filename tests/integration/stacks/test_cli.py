@@ -19,7 +19,7 @@ from stacks.__main__ import main
 from stacks.cluster import connect
 from stacks.settings import load_file
 from tenancy.ledger import Ledger
-from tests.support.cluster_objects import Objects
+from tests.support.cluster_objects import Objects, namespace
 from tests.support.prod import ROOT
 from tests.support.project import change
 from tests.support.streams import lines, step, urn
@@ -148,7 +148,7 @@ def test_up_applies_what_was_accepted_and_confirmed(
     gate = "--policy-pack policy --suppress-outputs"
     assert steps(project) == [
         f"preview --stack prod {gate} --refresh --json --non-interactive --color never",
-        f"up --stack prod {gate} --skip-preview --yes --refresh {LOGGED}",
+        f"up --stack prod --suppress-outputs --skip-preview --yes --refresh {LOGGED}",
     ]
     out, err = capsys.readouterr()
     assert out.endswith("\nup prod; all steps are in build/logs/prod-up.log\nup prod: nothing done (0 s)\n")
@@ -165,7 +165,7 @@ def test_nothing_is_changed_if_another_command_has_ended_since_the_preview(
 ) -> None:
     engine(project, f"case $* in *preview*) cd {project}; {LATER}; echo '{ACCEPTED}';; esac; exit 0")
     assert main([command, "--stack", "prod", "--yes"], project) == 1
-    told = "Another command has changed prod since the preview; run this command again.\n"
+    told = "The state of prod has changed since the preview, for example by another command; run this command again.\n"
     assert capsys.readouterr().err == told
     assert "preview" in steps(project)[-1]
 
@@ -192,7 +192,7 @@ def test_nothing_is_changed_if_the_state_file_is_another_since_the_preview(
 ) -> None:
     engine(project, f"case $* in *preview*) echo later > {stored(project)}; echo '{ACCEPTED}';; esac; exit 0")
     assert main([command, "--stack", "prod", "--yes"], project) == 1
-    assert capsys.readouterr().err.startswith("Another command has changed prod since the preview")
+    assert capsys.readouterr().err.startswith("prod.json has changed since the preview, for example by another command")
 
 
 @pytest.mark.parametrize("asked", [None, "false"])
@@ -230,6 +230,46 @@ def test_a_rollout_is_never_cancelled_for_a_reason_that_may_pass_by_itself(
         "    It goes on when this passes. Repair it meanwhile, or end with Ctrl-C.\n"
         "up prod: nothing done (3 s)\n"
     )
+
+
+@pytest.mark.parametrize("changed", ["__main__.py", "Pulumi.prod.yaml"])
+def test_nothing_is_applied_if_the_program_is_another_since_the_preview(
+    changed: str, project: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(project, f"[ $1 = preview ] && {{ echo '# later' >> {project}/{changed}; echo '{ACCEPTED}'; }}; exit 0")
+    assert main(["up", "--stack", "prod", "--yes"], project) == 1
+    assert capsys.readouterr().err.startswith(f"{changed} has changed since the preview, ")
+    assert steps(project)[-1].startswith("preview")
+
+
+PATCH = "kubernetes:core/v1:NamespacePatch"
+
+
+@pytest.mark.parametrize(
+    ("uids", "refused"),
+    [({"kube-system": "1"}, False), ({"immich": "1", "kube-system": "2"}, True), ({"immich": "2"}, False)],
+    ids=["the same", "another", "not yet rolled out"],
+)
+@pytest.mark.parametrize("command", ["up", "destroy", "refresh"])
+def test_a_command_stops_before_anything_else_if_the_state_is_of_another_cluster(
+    *,
+    command: str,
+    uids: dict[str, str],
+    refused: bool,
+    project: Path,
+    cluster: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The uid of kube-system identifies a cluster."""
+    objects = Objects({"/api/v1/namespaces": [namespace("kube-system", uid="1"), namespace("immich", uid="9")]})
+    monkeypatch.setattr(commands, "connect", lambda _: nullcontext(objects))
+    state = [{"urn": "urn", "type": PATCH, "outputs": namespace(name, uid=uid)} for name, uid in uids.items()]
+    engine(project, f"[ $1 = preview ] && echo '{ACCEPTED}'; exit 0", state=state)
+    assert main([command, "--stack", "prod", "--yes"], project) == int(refused)
+    if refused:
+        assert capsys.readouterr().err.startswith(f"The state of prod is of another cluster than {cluster}, so nothing")
+        assert steps(project) == []
 
 
 @pytest.mark.parametrize("given", ["y\n", ""])

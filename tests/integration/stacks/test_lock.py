@@ -8,15 +8,15 @@ import sys
 
 import pytest
 
-from stacks.lock import Lock
+from stacks.lock import has_ended
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="NO LINUX: a process that waits for its parent is NOT recognised")
 def test_a_process_that_has_ended_holds_no_lock_though_its_parent_has_not_waited_for_it() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        lock = Lock(process.pid, getpass.getuser(), socket.gethostname(), "2026-11-25T05:39:11Z")
-        assert not lock.is_stale
+        lock = {"pid": process.pid, "username": getpass.getuser(), "hostname": socket.gethostname()}
+        assert not has_ended(lock)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert lock.is_stale
-    assert lock.is_stale
+        assert has_ended(lock)
+    assert has_ended(lock)

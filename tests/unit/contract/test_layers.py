@@ -35,9 +35,11 @@ AGENT_LAYERS: dict[str, set[str]] = {
     "exporter": {*SHARED, "node"},
     "guard": {*SHARED, "node"},
 }
-# The archive of the kubectl plugin does not contain these packages.
+# These modules import the packages only inside functions: the archive of the kubectl plugin does not contain the first
+# ones, and only a rollout with a change needs the report of preflight.
 WHEN_ASKED = {
-    "checkout.py": {"policy", "stacks", "yaml"},
+    "gpumem/checkout.py": {"policy", "stacks", "yaml"},
+    "stacks/cluster.py": {"gpumem"},
 }
 # The kubectl plugin also uses these modules. They never act on the cluster.
 OF_AGENTS = (
@@ -60,7 +62,7 @@ POLICY_SDK = {"pack.py", "view.py", "__main__.py"}
 
 
 def needed(path: Path) -> set[str]:
-    lacking = WHEN_ASKED.get(path.name, set()) if path.parent.name == "gpumem" else set()
+    lacking = WHEN_ASKED.get(path.relative_to(ROOT).as_posix(), set())
     return packages(path) - (lacking - packages(path, at_once=True))
 
 

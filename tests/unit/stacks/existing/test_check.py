@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from stacks.existing.check import Changes, Verdict, check
+from stacks.existing.check import Verdict, check
+from stacks.existing.leftovers import look
 from tenancy import names
 from tests.support.cluster_objects import Objects, namespace
 from tests.support.streams import Event, events, step, urn
@@ -22,11 +23,11 @@ CLASS = {
     "preemptionPolicy": "PreemptLowerPriority",
 }
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-NAMESPACES = "/api/v1/namespaces"
+NAMESPACES, QUOTAS = "/api/v1/namespaces", "/api/v1/resourcequotas"
 QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
-    "metadata": {"name": "gpumem-seats", "namespace": "immich", "annotations": OURS},
+    "metadata": {"name": "gpumem-seats", "namespace": "immich", "annotations": OURS, "labels": names.labels("tenant")},
 }
 
 
@@ -39,8 +40,11 @@ def change(op: str, manifest: Mapping[str, Any], *, patch: bool = False, before:
 
 
 def verdict(*changes: Event, **lists: list[Any]) -> Verdict:
-    there = {{"namespaces": NAMESPACES, "classes": CLASSES}.get(name, name): found for name, found in lists.items()}
-    return check(Changes.of(events(*changes).resources.values()), Objects(there))
+    """Compares with a cluster, in a state that has what the steps had before."""
+    world = Objects({{"namespaces": NAMESPACES, "classes": CLASSES}.get(name, name): x for name, x in lists.items()})
+    resources = events(*changes).resources.values()
+    state = [{"urn": each.urn, "type": each.type, "inputs": each.before} for each in resources if each.before]
+    return check(resources, look({"deployment": {"resources": state}}, "gpu-tenancy/lab", world), world)
 
 
 def problems(*changes: Event, **lists: list[Any]) -> list[str]:
@@ -53,7 +57,7 @@ def test_all_that_is_there_is_listed_at_once() -> None:
         change("create", QUOTA),
         namespaces=[namespace("immich")],
         classes=[{**CLASS, "metadata": {"name": "gpu-workload"}}],
-        **{"/api/v1/namespaces/immich/resourcequotas": [{"metadata": {"namespace": "immich", "name": "gpumem-seats"}}]},
+        **{QUOTAS: [{"metadata": {"namespace": "immich", "name": "gpumem-seats"}}]},
     )
     assert [line.partition(":")[0] for line in lines] == [
         "PriorityClass gpu-workload",
@@ -63,7 +67,7 @@ def test_all_that_is_there_is_listed_at_once() -> None:
 
 
 def test_an_object_that_stayed_from_this_stack_is_used_again() -> None:
-    there = {"/api/v1/namespaces/immich/resourcequotas": [QUOTA]}
+    there = {QUOTAS: [QUOTA]}
     assert verdict(change("create", QUOTA), namespaces=[LEVEL], **there) == Verdict(
         notes=("uses again what this stack made earlier: ResourceQuota immich/gpumem-seats",)
     )
@@ -112,7 +116,7 @@ def test_a_namespace_of_another_stack_is_refused() -> None:
 
 def test_an_object_of_a_rollout_whose_state_is_lost_can_be_handed_over() -> None:
     left = {"name": "gpumem-seats", "namespace": "immich", "labels": {names.LABEL_PART_OF: "gpu-tenancy"}}
-    there = {"/api/v1/namespaces/immich/resourcequotas": [{"metadata": left}]}
+    there = {QUOTAS: [{"metadata": left}]}
     (line,) = problems(change("create", QUOTA), namespaces=[LEVEL], **there)
     assert line.endswith("kubectl annotate resourcequota gpumem-seats -n immich gpu-tenancy/stack=gpu-tenancy/lab")
 
@@ -127,8 +131,8 @@ def test_a_namespace_that_is_going_is_waited_for() -> None:
 def test_a_class_with_the_same_value_is_to_be_named() -> None:
     found = {**CLASS, "metadata": {"name": "gpu-workload"}, "description": "mine"}
     assert problems(change("create", CLASS), classes=[found]) == [
-        "PriorityClass gpu-workload: is there already, with the same value; write create: false under "
-        "gpu-tenancy:priorities.gpu-workload"
+        "PriorityClass gpu-workload: is there already, with the same value; write that under "
+        "gpu-tenancy:priorities.gpu-workload and create: false, or choose another name"
     ]
 
 
@@ -169,10 +173,13 @@ def test_a_label_of_a_named_namespace_is_never_changed() -> None:
 
 
 def test_the_label_that_this_stack_set_may_be_changed() -> None:
+    labels = {names.POD_SECURITY_ENFORCE: "baseline"}
+    fields = {"f:metadata": {"f:labels": {f"f:{names.POD_SECURITY_ENFORCE}": {}}}}
+    ours = [{"manager": "gpu-tenancy/lab", "fieldsV1": fields}]
     strict = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "restricted"}, annotations=PATCHED)
-    assert problems(change("update", strict, patch=True, before=LEVEL), namespaces=[LEVEL]) == []
-    other = namespace("immich", labels={names.POD_SECURITY_ENFORCE: "privileged"})
-    assert len(problems(change("update", strict, patch=True, before=LEVEL), namespaces=[other])) == 1
+    step = change("update", strict, patch=True, before=LEVEL)
+    assert problems(step, namespaces=[namespace("immich", labels=labels, managedFields=ours)]) == []
+    assert len(problems(step, namespaces=[namespace("immich", labels=labels)])) == 1
 
 
 RELEASE = "urn:pulumi:lab::gpu-tenancy::x:y:Kueue$kubernetes:helm.sh/v3:Release::kueue-release"
@@ -183,7 +190,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        ("deployed", "Helm has installed it already; remove gpu-tenancy:kueue, or uninstall it"),
+        ("deployed", "let Helm forget it: kubectl -n kueue-system delete secret -l owner=helm,name=kueue"),
         ("pending-install", "kubectl -n kueue-system delete secret -l owner=helm,name=kueue"),
     ],
 )
@@ -201,26 +208,3 @@ def test_kueue_from_elsewhere_is_refused_and_what_an_uninstalled_release_left_is
     annotations = {"meta.helm.sh/release-name": owner, "meta.helm.sh/release-namespace": "kueue-system"}
     found = {"metadata": {"name": "clusterqueues.kueue.x-k8s.io", **({"annotations": annotations} if owner else {})}}
     assert bool(problems(INSTALL, **{DEFINITIONS: [found]})) is refused
-
-
-JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "reconcile-1", "namespace": "gpu-tenancy-system"}}
-NODES = "/api/v1/nodes"
-
-
-def node(ready: str, **annotations: str) -> dict[str, Any]:
-    status = {"conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]}
-    return {"metadata": {"annotations": annotations}, "status": status}
-
-
-SIMULATED = node("True", **{"kwok.x-k8s.io/node": "fake"})
-
-
-@pytest.mark.parametrize(
-    ("nodes", "found"),
-    [([], "none"), ([SIMULATED, SIMULATED, node("Unknown")], "2 simulated by kwok, 1 not Ready")],
-)
-def test_a_rollout_that_waits_for_an_agent_needs_a_node_that_can_run_it(nodes: list[Any], found: str) -> None:
-    line = f"no node of the cluster can run the agents ({found}); add a node, or repair one"
-    assert problems(change("create", JOB), **{NODES: nodes}) == [line]
-    assert problems(change("create", LEVEL, patch=True), **{NODES: nodes}) == []
-    assert problems(change("create", JOB), **{NODES: [*nodes, node("True")]}) == []

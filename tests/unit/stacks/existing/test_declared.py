@@ -7,7 +7,7 @@ import pytest
 
 from stacks import platform, settings
 from stacks.existing.declared import declared
-from stacks.existing.planned import Identity, identity
+from stacks.existing.objects import Identity, identity
 from tenancy.names import EXEMPT_BY_NAME, SEATS
 from tests.support.engine import inputs
 from tests.support.prod import Raw, drop, put, raw

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stacks.existing.leftovers import KINDS, Leftovers, clear, look, settle_release
-from stacks.existing.planned import Identity, identity
+from stacks.existing.leftovers import KINDS, Leftovers, clear, look
+from stacks.existing.objects import Declared, Identity, identity
 from tenancy import names
 from tests.support.cluster_objects import PLURALS, Objects
 from tests.support.prod import ROOT
@@ -98,6 +98,10 @@ def looked(*there: Found, state: tuple[Found, ...] = ()) -> Leftovers:
     return look({"deployment": {"resources": [*state]}}, MARK, cluster(*there))
 
 
+def declaration(each: Found) -> Declared:
+    return Declared(identity(each), each, is_patch=each["kind"] == "Namespace")
+
+
 QUOTA, CLASS = found("ResourceQuota", "seats", "immich"), found("PriorityClass", "gpu")
 HOME = patched("kueue-system", component="kueue")
 LEDGER = found("ConfigMap", names.LEDGER, "gpu-tenancy-system")
@@ -119,7 +123,7 @@ def test_a_clean_stack_has_left_nothing() -> None:
     there = (HOME, QUOTA, CLASS, record(1, "deployed"))
     state = (*map(in_state, (QUOTA, CLASS)), in_state(HOME, patch=True), release())
     left = looked(*there, state=state)
-    assert (left.unknown, left.patched, left.stale, left.ending) == ({}, {}, [], [])
+    assert (left.unknown, left.stale, left.ending) == ({}, [], [])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ def test_an_object_whose_kind_was_unknown_at_its_creation_is_known() -> None:
     given = {**queue, "metadata": {**queue["metadata"], "namespace": "default"}}
     left = looked(queue, state=({**in_state(queue), "inputs": given},))
     assert (left.unknown, left.stale) == ({}, [])
-    assert looked(queue).orphans({identity(given).unversioned}) == []
+    assert looked(queue).orphans([Declared(identity(given), given)]) == []
 
 
 def test_what_a_killed_removal_is_deleting_is_waited_for() -> None:
@@ -174,6 +178,12 @@ def test_only_objects_with_exactly_this_stacks_mark_are_removed() -> None:
     ]
 
 
+def test_a_namespace_is_removed_by_nothing_whatever_its_mark() -> None:
+    world = cluster(found("Namespace", "immich"))
+    clear(look({"deployment": {}}, MARK, world), world, ())
+    assert world.changes == ["give back Namespace immich of gpu-tenancy/lab"]
+
+
 def test_agents_and_their_pods_are_gone_before_the_ledger_is_retired() -> None:
     """An agent that still runs would act on the ledger meanwhile."""
     agents = found("DaemonSet", "exporter", "nodes"), found("CronJob", "reconcile", "gpu-tenancy-system")
@@ -188,7 +198,7 @@ def test_agents_and_their_pods_are_gone_before_the_ledger_is_retired() -> None:
 
 def test_what_is_declared_stays_and_its_class_is_made_again() -> None:
     world = cluster(QUOTA, CLASS, patched("nvidia"))
-    declared = {identity(each).unversioned for each in (QUOTA, CLASS, patched("nvidia"))}
+    declared = [declaration(each) for each in (QUOTA, CLASS, patched("nvidia"))]
     left = look({"deployment": {}}, MARK, world)
     clear(left, world, declared)
     assert world.changes == ["delete PriorityClass gpu"]
@@ -221,9 +231,8 @@ def test_the_record_of_a_chart_that_the_state_lacks_is_forgotten_or_the_chart_is
 ) -> None:
     others = record(4, "deployed", namespace="elsewhere"), record(3, "deployed", manager="helm")
     world = cluster(HOME, record(1, "pending-install"), *others)
-    declared = {identity(HOME).unversioned} if keeps else set()
-    if keeps:
-        declared.add(Identity("Release", "kueue-system", "kueue", ""))
+    chart = Declared(Identity("Release", "kueue-system", "kueue", ""), {})
+    declared = [declaration(HOME), chart] if keeps else []
     clear(look({"deployment": {}}, MARK, world), world, declared)
     assert world.changes == [*changes, *(() if keeps else ["give back Namespace kueue-system of gpu-tenancy/lab"])]
 
@@ -241,7 +250,7 @@ def test_an_upgrade_is_forgotten_and_a_removal_is_completed(last: tuple[int, str
     world = cluster(HOME, *secrets)
     left = look({"deployment": {"resources": [in_state(HOME, patch=True), release()]}}, MARK, world)
     assert left.stale == (["urn::kueue"] if changes else [])
-    assert settle_release(left, world) is bool(changes)
+    assert left.kueue.settle(world) is bool(changes)
     assert world.changes == changes
 
 
@@ -251,4 +260,4 @@ def test_a_chart_without_any_record_is_noticed(secrets: tuple[Found, ...]) -> No
     annotations = {"meta.helm.sh/release-namespace": "kueue-system"}
     definition = {"metadata": {"name": "clusterqueues.kueue.x-k8s.io", "annotations": annotations}}
     world.lists["/apis/apiextensions.k8s.io/v1/customresourcedefinitions"] = [definition]
-    assert look({"deployment": {}}, MARK, world).is_unrecorded is not bool(secrets)
+    assert look({"deployment": {}}, MARK, world).kueue.is_unrecorded is not bool(secrets)

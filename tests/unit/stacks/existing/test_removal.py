@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from stacks.existing.removal import Removal, empty, of_state
+from stacks.existing.check import Verdict
+from stacks.existing.removal import empty, of_state
 from tenancy import names
 from tests.support.cluster_objects import Objects, namespace
 
@@ -14,7 +15,7 @@ def queue(home: str) -> dict[str, Any]:
     return {"type": f"kubernetes:{KUEUE}:LocalQueue", "inputs": manifest}
 
 
-def removal(*resources: dict[str, Any], objects: Objects | None = None) -> Removal:
+def removal(*resources: dict[str, Any], objects: Objects | None = None) -> Verdict:
     return of_state({"deployment": {"resources": list(resources)}}, objects or Objects())
 
 
@@ -42,16 +43,13 @@ def test_jobs_that_stay_without_their_queue_are_to_end_first() -> None:
         queue("team-a"),
         objects=Objects({f"/apis/{KUEUE}/workloads": workloads}),
     )
-    assert found.waiting == ["team-a/train"]
-    (line,) = found.problems()
-    assert line.startswith(
-        "Kueue's queues go, and 1 Workload (team-a/train) would keep them from it; let their Jobs end"
-    )
+    (line,) = found.problems
+    assert line.startswith("Kueue's queues go, and 1 Workloads (team-a/train) would keep them from it; let their Jobs")
 
 
 def test_namespaces_are_listed_that_only_lose_labels() -> None:
     found = removal(patch("tts"), patch("immich"), patch("kube-system"))
-    assert [*found.lines()] == ["leaves namespaces immich, tts, and removes its labels from them"]
+    assert [*found.notes] == ["leaves namespaces immich, tts, and removes its labels from them"]
 
 
 def test_a_namespace_is_empty_if_it_has_nothing_but_kubernetes_own() -> None:
@@ -80,12 +78,15 @@ def test_running_pods_that_ask_for_what_no_node_will_offer_are_listed() -> None:
 
     metadata = {"namespace": "gpu-tenancy-system", "name": names.LEDGER}
     data = {names.LEDGER_KEY: '{"domain": "example.com"}'}
-    ledger = {"type": "kubernetes:core/v1:ConfigMap", "inputs": {"metadata": metadata, "data": data}}
+    ledger = {
+        "type": "kubernetes:core/v1:ConfigMap",
+        "inputs": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
+    }
     asked = {"example.com/gpumem": "100"}
     running = [pod("immich", "ml-0", asked), pod("web", "web-0", {})]
     found = removal(ledger, objects=Objects({"/api/v1/pods": running}))
-    assert [*found.lines()] == [
-        "leaves 1 pod (immich/ml-0) with a limit of example.com/gpumem, which no node offers after this: a pod keeps "
+    assert [*found.notes] == [
+        "leaves 1 pods (immich/ml-0) with a limit of example.com/gpumem, which no node offers after this: a pod keeps "
         "running, but its next pod would wait; then remove the limit from its workload"
     ]
-    assert [*found.problems()] == []
+    assert found.problems == ()

@@ -1,0 +1,161 @@
+"""Names the objects of a stack: those of its state, those that its program declares, and those in the cluster."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from stacks.preview.events import Resource
+from tenancy import names
+
+Object = Mapping[str, Any]
+
+_KUBERNETES, _PATCH, _KUEUE = "kubernetes:", "Patch", "kueue.x-k8s.io"
+_SHOWN = 10
+RELEASE_TYPE, _RELEASE = "kubernetes:helm.sh/v3:Release", "Release"
+
+
+@dataclass(frozen=True, order=True)
+class Identity:
+    """The identity of an object in Kubernetes. `namespace` is empty for a cluster-scoped object."""
+
+    kind: str
+    namespace: str
+    name: str
+    api_version: str
+
+    @property
+    def unversioned(self) -> "Identity":
+        """The same object with its API group alone, because each version of the group can name the object.
+
+        While the cluster does not know a kind, the provider gives its objects the namespace `default`. Of the kinds of
+        Kueue, only LocalQueue has a namespace.
+        """
+        group = self.api_version.rpartition("/")[0]
+        has_none = group == _KUEUE and self.kind != "LocalQueue"
+        return replace(self, api_version=group, namespace="" if has_none else self.namespace)
+
+    @property
+    def manifest(self) -> Object:
+        namespace = {"namespace": self.namespace} if self.namespace else {}
+        return {"apiVersion": self.api_version, "kind": self.kind, "metadata": {"name": self.name, **namespace}}
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An object that the program declares, or that the state has.
+
+    With `is_patch`, the stack only patches the object, which has another owner. A Helm release is an object too.
+    """
+
+    identity: Identity
+    manifest: Object
+    is_patch: bool = False
+
+    @property
+    def key(self) -> tuple[bool, Identity]:
+        """The same for each version of the API group."""
+        return self.is_patch, self.identity.unversioned
+
+    @property
+    def is_release(self) -> bool:
+        return self.identity.kind == _RELEASE
+
+
+class Reader(Protocol):
+    """The methods that read objects of a cluster.
+
+    The methods raise an error if the API server refuses the request.
+    """
+
+    def find(self, path: str) -> Object | None:
+        """Returns the object at the path, or None if there is no such object."""
+
+    def items(self, path: str, **parameters: str) -> Iterator[Object]:
+        """Yields the objects of a list, page by page. The list of a kind that the cluster does not know is empty."""
+
+
+class Writer(Reader, Protocol):
+    """A reader that can also change objects."""
+
+    def patch(self, *what: str, patch: Object) -> None:
+        """Runs `kubectl patch` with a merge patch. Raises EngineError with kubectl's message."""
+
+    def delete(self, objects: Iterable[Object], *flags: str) -> None:
+        """Deletes the objects that are there, and waits until they are gone. Raises EngineError."""
+
+    def give_back(self, found: Object, manager: str) -> None:
+        """Removes all fields that only this field manager has set. Raises EngineError."""
+
+
+def declared(resource: Resource) -> Declared | None:
+    """Returns the object that the program declares. Returns None for a resource that is no object, or that goes."""
+    return _declared(resource.type, resource.inputs)
+
+
+def in_state(resource: Mapping[str, Any]) -> Declared | None:
+    """Returns the object of a resource that `pulumi stack export` prints. Returns None if it is no object."""
+    return _declared(str(resource["type"]), resource.get("inputs") or {})
+
+
+def _declared(token: str, inputs: Object) -> Declared | None:
+    if token == RELEASE_TYPE and inputs:
+        return Declared(Identity(_RELEASE, str(inputs.get("namespace", "")), str(inputs.get("name", "")), ""), inputs)
+    if not token.startswith(_KUBERNETES) or not {"apiVersion", "kind", "metadata"} <= inputs.keys():
+        return None
+    return Declared(identity(inputs), inputs, is_patch_type(token))
+
+
+def identity(manifest: Object) -> Identity:
+    metadata = manifest["metadata"]
+    return Identity(
+        str(manifest["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"]), str(manifest["apiVersion"])
+    )
+
+
+def is_patch_type(token: str) -> bool:
+    """Returns True for the type of a resource that only patches an object."""
+    return token.startswith(_KUBERNETES) and token.endswith(_PATCH)
+
+
+def owner(manifest: Object) -> str | None:
+    """Returns the mark of the stack that has created the object, or None if no stack has."""
+    return (manifest["metadata"].get("annotations") or {}).get(names.STACK)
+
+
+def patcher(manifest: Object) -> str | None:
+    """Returns the field manager of the stack that has patched the object, or None if no stack has."""
+    return (manifest["metadata"].get("annotations") or {}).get(names.FIELD_MANAGER)
+
+
+def objects(
+    reader: Reader, kinds: Mapping[str, Collection[str]], selectors: Mapping[str, str] | None = None
+) -> Iterator[tuple[Identity, Object]]:
+    """Yields all objects of the kinds, by one list request for each kind that the cluster serves.
+
+    `kinds` maps each API version to its kinds, and `selectors` a kind to its label selector.
+    """
+    for api_version, wanted in kinds.items():
+        served = {each["kind"]: each["name"] for each in resources(reader, api_version)}
+        for kind in filter(served.__contains__, wanted):
+            only = {"labelSelector": selectors[kind]} if selectors and kind in selectors else {}
+            for each in reader.items(f"{group_path(api_version)}/{served[kind]}", **only):
+                yield identity({"apiVersion": api_version, "kind": kind, "metadata": each["metadata"]}), each
+
+
+def resources(reader: Reader, api_version: str) -> list[Object]:
+    """Returns what the cluster serves of an API group, without subresources."""
+    served = (reader.find(group_path(api_version)) or {}).get("resources", ())
+    return [each for each in served if "/" not in each["name"]]
+
+
+def group_path(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def listed(found: Collection[object]) -> str:
+    """Returns the first names, and how many more there are."""
+    shown = ", ".join(str(each) for each in [*found][:_SHOWN])
+    return shown + (f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
