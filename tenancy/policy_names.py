@@ -49,6 +49,7 @@ HOST_MEMORY_CLASSES = "gpu-tenancy-memory-classes"
 RECONCILE_WRITES = "gpu-tenancy-reconcile-writes"
 CAPACITY_WRITERS = "gpu-tenancy-capacity-writers"
 LEDGER_WRITES = "gpu-tenancy-ledger-writes"
+ONE_STACK = "gpu-tenancy-one-stack"
 
 # The policy on the left is a part of the policy on the right (tenancy/admission/merge.py). A longer name that begins
 # with a name on the left and "-", such as `gpu-tenancy-priority-use-gpu`, is a part too.
@@ -90,6 +91,7 @@ GUARDS = frozenset(
         DEVICE_SLICES,
         EXEMPTIONS,
         LEDGER_WRITES,
+        ONE_STACK,
         RECONCILE_WRITES,
     }
 )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator
 
+from components.admission.one_stack import one_stack
+from components.admission.policy import put_into_force
 from components.base.manifest import Manifest, component_type, identify_cluster, manifest, namespace_labels, register
 from components.base.network import PrometheusSpec
 from components.base.spec import DnsDomain, DnsLabel, ImageReference, Spec, TolerationSpec
@@ -167,6 +169,7 @@ class System(pulumi.ComponentResource):
         system, code, node_code = args.cluster.system_namespace, args.code, args.node_code
         super().__init__(component_type("System"), name, {"namespace": system, "codeDigest": code.digest}, opts)
         identify_cluster(f"{name}-cluster", parent=self)
+        put_into_force(one_stack(), f"{name}-one-stack", parent=self)
         serving = [names.SCHEDULER, *([names.BOARD] if args.has_board else [])]
         self._declare(name, namespace(system, "restricted"), args.cluster.shipped(code), serving)
         if node_code is not None:

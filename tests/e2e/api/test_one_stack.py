@@ -1,0 +1,123 @@
+"""Tests on a real API server that no other stack can overwrite a stack's object, whatever force it uses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from components.admission.one_stack import one_stack
+from tenancy import names
+from tenancy.admission.policy import binding
+from tests.support.e2e.server import ApiAnswer, ApiServer
+from tests.support.waiting import eventually
+
+OURS, THEIRS = "gpu-tenancy/lab", "gpu-tenancy/other"
+APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+KINDS = {
+    "ConfigMap": ("/api/v1/namespaces/default/configmaps", {"data": {"a": "b"}}),
+    "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1/clusterroles", {"rules": []}),
+    "PriorityClass": ("/apis/scheduling.k8s.io/v1/priorityclasses", {"value": 7}),
+    "Widget": ("/apis/example.com/v1/widgets", {"spec": {"a": "b"}}),
+}
+API_VERSIONS = {
+    "ClusterRole": "rbac.authorization.k8s.io/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "Widget": "example.com/v1",
+}
+WIDGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "names": {"kind": "Widget", "plural": "widgets"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+            }
+        ],
+    },
+}
+
+
+def manifest(kind: str, stack: str | None, name: str = "thing", **labels: str) -> dict[str, Any]:
+    annotations = {names.STACK: stack} if stack else {}
+    metadata = {"name": name, "labels": {**names.labels("test"), **labels}, "annotations": annotations}
+    return {"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, "metadata": metadata, **KINDS[kind][1]}
+
+
+def applied(server: ApiServer, found: Mapping[str, Any], manager: str, *, force: bool = True) -> ApiAnswer:
+    path = f"{KINDS[found['kind']][0]}/{found['metadata']['name']}"
+    query = f"?fieldManager={manager}&force={str(force).lower()}"
+    return server.request("PATCH", f"{path}{query}", found, content_type=APPLY)
+
+
+def annotated(server: ApiServer, path: str, value: str | None) -> ApiAnswer:
+    """Sends what `kubectl annotate --overwrite` sends."""
+    body = {"metadata": {"annotations": {names.STACK: value}}}
+    return server.request("PATCH", path, body, content_type=MERGE)
+
+
+@pytest.fixture(scope="module")
+def cluster(server: ApiServer) -> ApiServer:
+    server.apply(WIDGETS, "customresourcedefinitions")
+    policy = one_stack()
+    server.apply(policy, "validatingadmissionpolicies")
+    server.apply(binding(policy), "validatingadmissionpolicybindings")
+    for kind, (path, _) in KINDS.items():
+        eventually(lambda path=path: server.api.get(path) is not None, f"{path} is served")  # type: ignore[misc]
+        server.create(path, manifest(kind, OURS))
+    eventually(
+        lambda: all(applied(server, manifest(kind, THEIRS), "other").code == 422 for kind in KINDS),
+        "the policy is in force",
+    )
+    return server
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_stack_overwrites_no_object_even_with_force(kind: str, cluster: ApiServer) -> None:
+    path = f"{KINDS[kind][0]}/thing"
+    before = cluster.api.get(path)
+    refused = applied(cluster, manifest(kind, THEIRS, extra="x"), "other")
+    assert "two stacks cannot have the same object" in (refused.refusal or ""), refused
+    replaced = {
+        **manifest(kind, THEIRS),
+        "metadata": {**(before or {})["metadata"], "annotations": {names.STACK: THEIRS}},
+    }
+    assert cluster.request("PUT", path, replaced).code == 422
+    assert cluster.api.get(path) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_own_stack_applies_it_again(kind: str, cluster: ApiServer) -> None:
+    assert applied(cluster, manifest(kind, OURS, again="x"), "lab").refusal is None
+
+
+def test_a_person_hands_an_object_over_by_removing_its_mark_first(cluster: ApiServer) -> None:
+    path = f"{KINDS['ConfigMap'][0]}/handed"
+    cluster.create(KINDS["ConfigMap"][0], manifest("ConfigMap", OURS, "handed"))
+    assert "remove the annotation first" in (annotated(cluster, path, THEIRS).refusal or "")
+    assert annotated(cluster, path, None).refusal is None
+    assert annotated(cluster, path, THEIRS).refusal is None
+    assert applied(cluster, manifest("ConfigMap", THEIRS, "handed"), "other").refusal is None
+
+
+def test_an_object_without_a_mark_and_a_deletion_are_not_judged(cluster: ApiServer) -> None:
+    path = f"{KINDS['ConfigMap'][0]}/lost"
+    cluster.create(KINDS["ConfigMap"][0], manifest("ConfigMap", None, "lost"))
+    assert annotated(cluster, path, OURS).refusal is None
+    assert cluster.request("DELETE", path).refusal is None
+
+
+def test_a_label_that_the_update_drops_hides_nothing(cluster: ApiServer) -> None:
+    """The selector matches a request if the old or the new object has the label."""
+    bare = manifest("ConfigMap", THEIRS)
+    del bare["metadata"]["labels"]
+    path = f"{KINDS['ConfigMap'][0]}/thing"
+    assert cluster.request("PUT", path, bare).code == 422
