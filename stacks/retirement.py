@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agents.runtime.errors import AgentError
+from stacks.cluster import Cluster
 from stacks.engine import EngineError
-from stacks.existing.objects import Writer
 from tenancy.names import LABEL_NAME, LEDGER, RECONCILE, Names
 from tenancy.workload import map_at
 
@@ -25,7 +25,7 @@ class Retirement:
     A pod that starts later finds a ledger that is being deleted, and advertises nothing.
     """
 
-    cluster: Writer
+    cluster: Cluster
     namespace: str
     clock: Callable[[], float] = time.monotonic
     _since: float | None = None
@@ -55,10 +55,10 @@ class Retirement:
         return self.clock() - self._since >= PATIENCE_SECONDS
 
 
-def retire(cluster: Writer, namespace: str) -> list[str]:
+def retire(cluster: Cluster, namespace: str) -> list[str]:
     """Removes the gpumem from the nodes, and then the finalizer from a ledger that is being deleted.
 
-    Says what was done. Raises EngineError, and the errors of the reader.
+    Says what was done. Raises EngineError, and the errors of the cluster.
     """
     path = f"/api/v1/namespaces/{namespace}/configmaps/{LEDGER}"
     metadata = map_at(cluster.find(path) or {}, "metadata")

@@ -6,8 +6,9 @@ A reason can pass by itself at any moment: a node comes, an image is found. So n
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from agents.kube.errors import Object
 from agents.runtime.errors import AgentError
-from stacks.existing.objects import Object, Reader
+from stacks.cluster import Cluster
 from stacks.preview.events import Resource
 from tenancy.workload import map_at
 
@@ -26,12 +27,12 @@ class Waits:
     An Event that is older than the rollout is no reason.
     """
 
-    reader: Reader
+    cluster: Cluster
     _known: set[str] = field(default_factory=set)
     _told: set[tuple[object, ...]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._known = {_version(each) for each in self.reader.items("/api/v1/events", **_WARNINGS)}
+        self._known = {_version(each) for each in self.cluster.items("/api/v1/events", **_WARNINGS)}
 
     def lines(self, unfinished: Iterable[tuple[Resource, float]]) -> Iterator[str]:
         """Yields each reason once, and each minute what is still waited for.
@@ -53,7 +54,7 @@ class Waits:
 
     def _warnings(self, namespace: str, name: str) -> list[Object]:
         try:
-            events = [*self.reader.items(f"/api/v1/namespaces/{namespace}/events", **_WARNINGS)]
+            events = [*self.cluster.items(f"/api/v1/namespaces/{namespace}/events", **_WARNINGS)]
         except AgentError:  # Pulumi itself reports an API server that does not respond.
             return []
         return [

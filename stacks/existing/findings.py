@@ -2,7 +2,8 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from stacks.existing.objects import Declared, Identity, Object, owner, patcher
+from agents.kube.errors import Object
+from stacks.existing.objects import Declared, Identity, owner, patcher
 from stacks.problems import key
 from tenancy import names
 from tenancy.workload import map_at, maps_at

@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
-from stacks.existing.objects import Identity, Object, Reader, Writer
+from agents.kube.errors import Object
+from stacks.cluster import Cluster
+from stacks.existing.objects import Identity
 from tenancy.workload import map_at, maps_at
 
 KUEUES_DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusterqueues.kueue.x-k8s.io"
@@ -41,7 +43,7 @@ class Installation:
         seen = outputs.get("status") or {}
         return [(int(seen.get("revision", 0)), str(seen.get("status")))] != [*map(_last, self.records[:1])]
 
-    def settle(self, cluster: Writer) -> bool:
+    def settle(self, cluster: Cluster) -> bool:
         """Ends an interrupted upgrade or removal of the Kueue in the state. Returns True if there was one.
 
         Helm would refuse to upgrade such a release. After an interrupted upgrade, Helm forgets the upgrade. An
@@ -55,23 +57,23 @@ class Installation:
         self.forget(cluster, self.records[:1] if is_upgrade else self.records)
         return True
 
-    def remove_the_chart(self, cluster: Writer) -> None:
+    def remove_the_chart(self, cluster: Cluster) -> None:
         """Deletes the objects that Helm has installed, or was about to install. Raises EngineError."""
         packed = self.records[0]["data"]["release"]
         release = json.loads(gzip.decompress(base64.b64decode(base64.b64decode(packed))))
         cluster.delete(each for each in yaml.safe_load_all(release["manifest"]) if each)
 
-    def forget(self, cluster: Writer, records: Sequence[Object]) -> None:
+    def forget(self, cluster: Cluster, records: Sequence[Object]) -> None:
         metadata = [each["metadata"] for each in records]
         cluster.delete(Identity("Secret", each["namespace"], each["name"], "v1").manifest for each in metadata)
 
 
-def installation(reader: Reader, homes: Collection[str], urn: str) -> Installation:
-    """Returns what Helm knows of the Kueue in one of the namespaces. Raises the errors of the reader."""
+def installation(cluster: Cluster, homes: Collection[str], urn: str) -> Installation:
+    """Returns what Helm knows of the Kueue in one of the namespaces. Raises the errors of the cluster."""
     paths = [f"/api/v1/namespaces/{home}/secrets" for home in homes]
-    secrets = [each for path in paths for each in reader.items(path, labelSelector=_OF_KUEUE)]
+    secrets = [each for path in paths for each in cluster.items(path, labelSelector=_OF_KUEUE)]
     records = sorted(filter(_is_own, secrets), key=_last, reverse=True)
-    definition = reader.find(KUEUES_DEFINITION) if homes and not secrets else None
+    definition = cluster.find(KUEUES_DEFINITION) if homes and not secrets else None
     annotations = map_at(definition or {}, "metadata", "annotations")
     return Installation(records, annotations.get("meta.helm.sh/release-namespace") in homes, urn)
 

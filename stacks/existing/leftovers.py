@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agents.kube.errors import Object
+from stacks.cluster import Cluster
 from stacks.existing.helm import Installation, installation
 from stacks.existing.objects import (
     RELEASE_TYPE,
     Declared,
     Identity,
-    Object,
-    Reader,
-    Writer,
     in_state,
     listed,
     objects,
@@ -117,16 +116,16 @@ class Leftovers:
             yield f"removes what a run that ended before its time has left: {listed(gone)}"
 
 
-def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
+def look(deployment: Mapping[str, Any], mark: str, cluster: Cluster) -> Leftovers:
     """Compares the state with the cluster. `mark` is the value of the stack's annotation.
 
-    `deployment` is the data that `pulumi stack export` prints. The function raises the errors of the reader.
+    `deployment` is the data that `pulumi stack export` prints. The function raises the errors of the cluster.
     """
     resources = deployment["deployment"].get("resources") or []
-    there = _of_the_stack(reader, mark)
+    there = _of_the_stack(cluster, mark)
     homes = [found.name for found, each in there.values() if found.kind == "Namespace" and _is_for_kueue(each)]
     urns = [str(each["urn"]) for each in resources if each["type"] == RELEASE_TYPE]
-    kueue = installation(reader, homes, "".join(urns[:1]))
+    kueue = installation(cluster, homes, "".join(urns[:1]))
     state, stale, ending = set[Key](), list[str](), list[Identity]()
     for resource, each in ((resource, in_state(resource)) for resource in resources):
         if each is None:
@@ -146,7 +145,7 @@ def look(deployment: Mapping[str, Any], mark: str, reader: Reader) -> Leftovers:
     return Leftovers(mark, state, unknown, stale, ending, kueue)
 
 
-def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Declared]) -> None:
+def clear(leftovers: Leftovers, cluster: Cluster, declared: Collection[Declared]) -> None:
     """Removes what would stand in the way of the next run, and what nothing declares any more.
 
     First come the policies, then the queues while Kueue can let them go, then the agents with their pods, and then the
@@ -169,10 +168,10 @@ def clear(leftovers: Leftovers, cluster: Writer, declared: Collection[Declared])
         cluster.give_back(each.manifest, names.field_manager(leftovers.mark))
 
 
-def _of_the_stack(reader: Reader, mark: str) -> dict[Key, tuple[Identity, Object]]:
+def _of_the_stack(cluster: Cluster, mark: str) -> dict[Key, tuple[Identity, Object]]:
     """Returns the objects of the stack, and the objects of other owners that it patches. Skips what others own."""
     found = {}
-    for of, each in objects(reader, KINDS, _OURS):
+    for of, each in objects(cluster, KINDS, _OURS):
         is_ours = owner(each) == mark and _is_part(each) and of.kind != "Namespace"  # No stack owns a namespace.
         if is_ours or (of.kind in _PATCHED and _applied(each, mark)):
             found[not is_ours, of.unversioned] = (of, each)
@@ -200,7 +199,7 @@ def _is_for_kueue(namespace: Object) -> bool:
     return map_at(namespace, "metadata", "labels").get(names.LABEL_COMPONENT) == "kueue"
 
 
-def _delete(cluster: Writer, found: Iterable[Identity], *flags: str) -> None:
+def _delete(cluster: Cluster, found: Iterable[Identity], *flags: str) -> None:
     if manifests := [each.manifest for each in found]:
         cluster.delete(manifests, *flags)
 

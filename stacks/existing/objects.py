@@ -1,13 +1,13 @@
 """Names the objects of a stack: those of its state, those that its program declares, and those in the cluster."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
+from agents.kube.errors import Object
+from stacks.cluster import Cluster
 from stacks.preview.events import Resource
 from tenancy import names
-
-Object = Mapping[str, Any]
 
 _KUBERNETES, _PATCH, _KUEUE = "kubernetes:", "Patch", "kueue.x-k8s.io"
 _SHOWN = 10
@@ -64,32 +64,6 @@ class Declared:
         return self.identity.kind == _RELEASE
 
 
-class Reader(Protocol):
-    """The methods that read objects of a cluster.
-
-    The methods raise an error if the API server refuses the request.
-    """
-
-    def find(self, path: str) -> Object | None:
-        """Returns the object at the path, or None if there is no such object."""
-
-    def items(self, path: str, **parameters: str) -> Iterator[Object]:
-        """Yields the objects of a list, page by page. The list of a kind that the cluster does not know is empty."""
-
-
-class Writer(Reader, Protocol):
-    """A reader that can also change objects."""
-
-    def patch(self, *what: str, patch: Object) -> None:
-        """Runs `kubectl patch` with a merge patch. Raises EngineError with kubectl's message."""
-
-    def delete(self, objects: Iterable[Object], *flags: str) -> None:
-        """Deletes the objects that are there, and waits until they are gone. Raises EngineError."""
-
-    def give_back(self, found: Object, manager: str) -> None:
-        """Removes all fields that only this field manager has set. Raises EngineError."""
-
-
 def declared(resource: Resource) -> Declared | None:
     """Returns the object that the program declares. Returns None for a resource that is no object, or that goes."""
     return _declared(resource.type, resource.inputs)
@@ -131,23 +105,23 @@ def patcher(manifest: Object) -> str | None:
 
 
 def objects(
-    reader: Reader, kinds: Mapping[str, Collection[str]], selectors: Mapping[str, str] | None = None
+    cluster: Cluster, kinds: Mapping[str, Collection[str]], selectors: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Identity, Object]]:
     """Yields all objects of the kinds, by one list request for each kind that the cluster serves.
 
     `kinds` maps each API version to its kinds, and `selectors` a kind to its label selector.
     """
     for api_version, wanted in kinds.items():
-        served = {each["kind"]: each["name"] for each in resources(reader, api_version)}
+        served = {each["kind"]: each["name"] for each in resources(cluster, api_version)}
         for kind in filter(served.__contains__, wanted):
             only = {"labelSelector": selectors[kind]} if selectors and kind in selectors else {}
-            for each in reader.items(f"{group_path(api_version)}/{served[kind]}", **only):
+            for each in cluster.items(f"{group_path(api_version)}/{served[kind]}", **only):
                 yield identity({"apiVersion": api_version, "kind": kind, "metadata": each["metadata"]}), each
 
 
-def resources(reader: Reader, api_version: str) -> list[Object]:
+def resources(cluster: Cluster, api_version: str) -> list[Object]:
     """Returns what the cluster serves of an API group, without subresources."""
-    served = (reader.find(group_path(api_version)) or {}).get("resources", ())
+    served = (cluster.find(group_path(api_version)) or {}).get("resources", ())
     return [each for each in served if "/" not in each["name"]]
 
 

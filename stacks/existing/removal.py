@@ -6,8 +6,10 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from agents.kube.errors import Object
+from stacks.cluster import Cluster
 from stacks.existing.check import Verdict
-from stacks.existing.objects import Declared, Object, Reader, group_path, in_state, listed, resources
+from stacks.existing.objects import Declared, group_path, in_state, listed, resources
 from tenancy import names
 from tenancy.workload import condition, map_at, maps_at
 
@@ -16,24 +18,24 @@ _OF_EACH_NAMESPACE = {"ConfigMap": "kube-root-ca.crt", "ServiceAccount": "defaul
 _PASSING = ("Event", "Lease")
 
 
-def of_state(deployment: Mapping[str, Any], reader: Reader) -> Verdict:
+def of_state(deployment: Mapping[str, Any], cluster: Cluster) -> Verdict:
     """Judges the removal of a whole stack.
 
-    `deployment` is the data that `pulumi stack export` prints. The function raises the errors of the reader.
+    `deployment` is the data that `pulumi stack export` prints. The function raises the errors of the cluster.
     """
     notes = list[str]()
     if patched := patched_namespaces(deployment):
         notes.append(f"leaves namespaces {', '.join(patched)}, and removes its labels from them")
     if (ledger := _ledger(deployment)) is not None:
         resource = names.Names(str(json.loads(ledger["data"][names.LEDGER_KEY])["domain"])).gpumem
-        if asking := sorted(_asking(reader, resource)):
+        if asking := sorted(_asking(cluster, resource)):
             notes.append(
                 f"leaves {len(asking)} pods ({listed(asking)}) with a limit of {resource}, which no node offers after "
                 "this: a pod keeps running, but its next pod would wait; then remove the limit from its workload"
             )
     if retiring_namespace(deployment):
         notes.append("removes its gpumem from the nodes by reconcile, or itself if no agent runs")
-    waiting = sorted(_waiting(reader, _objects(deployment)))
+    waiting = sorted(_waiting(cluster, _objects(deployment)))
     problem = (
         f"Kueue's queues go, and {len(waiting)} Workloads ({listed(waiting)}) would keep them from it; let their Jobs "
         "end, or delete these Jobs"
@@ -53,16 +55,16 @@ def retiring_namespace(deployment: Mapping[str, Any]) -> str | None:
     return str(metadata["namespace"]) if metadata.get("finalizers") else None
 
 
-def empty(reader: Reader, namespaces: Collection[str]) -> list[str]:
-    """Returns those of the namespaces that have no object but Kubernetes' own. Raises the errors of the reader."""
-    there = {_name(each) for each in reader.items("/api/v1/namespaces")}
+def empty(cluster: Cluster, namespaces: Collection[str]) -> list[str]:
+    """Returns those of the namespaces that have no object but Kubernetes' own. Raises the errors of the cluster."""
+    there = {_name(each) for each in cluster.items("/api/v1/namespaces")}
     found = [each for each in namespaces if each in there]
-    groups = (reader.find("/apis") or {}).get("groups") or ()
+    groups = (cluster.find("/apis") or {}).get("groups") or ()
     for api_version in ("v1", *(each["preferredVersion"]["groupVersion"] for each in groups)):
-        for kind in resources(reader, api_version):
+        for kind in resources(cluster, api_version):
             if found and kind["namespaced"] and "list" in kind["verbs"] and kind["kind"] not in _PASSING:
                 own = _OF_EACH_NAMESPACE.get(kind["kind"])
-                items = reader.items(f"{group_path(api_version)}/{kind['name']}")
+                items = cluster.items(f"{group_path(api_version)}/{kind['name']}")
                 used = {each["metadata"]["namespace"] for each in items if _name(each) != own}
                 found = [each for each in found if each not in used]
     return found
@@ -78,21 +80,21 @@ def _ledger(deployment: Mapping[str, Any]) -> Object | None:
     return next((each for of, each in objects if (of.kind, of.name) == ("ConfigMap", names.LEDGER)), None)
 
 
-def _waiting(reader: Reader, objects: Iterable[Declared]) -> Iterator[str]:
+def _waiting(cluster: Cluster, objects: Iterable[Declared]) -> Iterator[str]:
     """Yields the unfinished Workloads of the stack's queues."""
     queues = [each.identity for each in objects if each.identity.kind == "LocalQueue"]
     ours = {(each.namespace, each.name) for each in queues}
     for api_version in sorted({each.api_version for each in queues}):
-        for workload in reader.items(f"/apis/{api_version}/workloads"):
+        for workload in cluster.items(f"/apis/{api_version}/workloads"):
             namespace = workload["metadata"]["namespace"]
             is_finished = condition(workload, "Finished").get("status") == "True"
             if (namespace, workload["spec"].get("queueName")) in ours and not is_finished:
                 yield f"{namespace}/{_name(workload)}"
 
 
-def _asking(reader: Reader, resource: str) -> Iterator[str]:
+def _asking(cluster: Cluster, resource: str) -> Iterator[str]:
     """Yields the running pods that request the resource."""
-    for pod in reader.items("/api/v1/pods", fieldSelector="status.phase=Running"):
+    for pod in cluster.items("/api/v1/pods", fieldSelector="status.phase=Running"):
         if any(resource in map_at(each, "resources", "limits") for each in maps_at(pod, "spec", "containers")):
             yield f"{pod['metadata']['namespace']}/{_name(pod)}"
 
