@@ -11,7 +11,7 @@ SEED ?=
 ONLY ?=
 
 # A variable that nothing reads would leave its default in place: STACK=prod beside a mistyped stack=lab.
-READ := STACK ARGS FULL YES COVER SEEDS FIRST JOBS SEED ONLY OUT FROM BEFORE DAYS NODE TAG
+READ := STACK ARGS FULL YES COVER SEEDS FIRST JOBS SEED ONLY OUT CLUSTER_UID FROM BEFORE DAYS NODE TAG
 $(foreach each,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(each)))),$(if $(filter $(READ) MAKE% -%,$(each)),,$(error make reads no variable $(each); it reads $(READ)))))
 
 # The installer looks at your PATH; everything after it sees the pinned tools first.
@@ -50,7 +50,7 @@ refresh: toolchain ## Bring Pulumi's state up to date with the cluster; changes 
 chart: toolchain ## Print a stack's seating chart
 preview up destroy refresh chart render:
 	@$(if $(filter render,$@),$(if $(OUT),,$(error say where to write the manifests: make render STACK=$(STACK) OUT=manifests)))
-	@$(PYTHON) -m stacks $@ --stack="$(STACK)" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter preview,$@),$(if $(BEFORE),--before="$$BEFORE")) $(if $(filter-out preview chart render,$@),$(ASK)) $(if $(filter render,$@),--out="$$OUT")) $(FLAGS)
+	@$(PYTHON) -m stacks $@ --stack="$(STACK)" $(strip $(if $(filter preview up,$@),$(if $(FULL),--full)) $(if $(filter preview,$@),$(if $(BEFORE),--before="$$BEFORE")) $(if $(filter-out preview chart render,$@),$(ASK)) $(if $(filter render,$@),--out="$$OUT" $(if $(CLUSTER_UID),--cluster="$$CLUSTER_UID"))) $(FLAGS)
 init: ## Write Pulumi.<STACK>.yaml from the kubeconfig's cluster, which it only reads; FROM=http://prometheus:9090
 	@python3 -m gpumem init --stack="$(STACK)" $(if $(FROM),--from="$(FROM)") $(value ARGS)
 preflight: toolchain ## Compare a stack with the kubeconfig's cluster before a rollout

@@ -34,6 +34,10 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "metavar": "DIR",
         "help": "folder for the manifests: empty, or written by this command",
     },
+    "--cluster": {
+        "metavar": "UID",
+        "help": "uid of kube-system in the only cluster that may accept the manifests; default: any cluster",
+    },
     "--full": {"action": "store_true", "help": "show Pulumi's own output with every resource"},
     "--before": {
         "type": Path,
@@ -92,8 +96,8 @@ COMMANDS: Mapping[str, _Command] = {
     "render": _Command(
         commands.render,
         "write a stack as plain manifests for Flux, Argo CD or kubectl, if the policy pack accepts the stack",
-        ("--stack lab --out manifests",),
-        ("--stack", "--out"),
+        ("--stack lab --out manifests", "--stack lab --out manifests --cluster 8a5f3c1e-2c5e-4c43-9b1d-0e6f7a1b2c3d"),
+        ("--stack", "--out", "--cluster"),
     ),
     "new": _Command(
         commands.new, "write Pulumi.NAME.yaml from an example with one GPU", ("--stack lab",), ("--stack",)

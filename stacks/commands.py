@@ -191,8 +191,10 @@ def new(engine: Engine) -> int:
     return 0
 
 
-def render(engine: Engine, *, out: str) -> int:
+def render(engine: Engine, *, out: str, cluster: str | None) -> int:
     """Writes the stack as plain manifests into the folder `out`, if the policy pack accepts the stack.
+
+    Every cluster accepts the manifests, or only the one whose kube-system has the uid `cluster`.
 
     The preview has an empty state and no cluster. Therefore it shows every object as the program declares it.
     """
@@ -204,7 +206,7 @@ def render(engine: Engine, *, out: str) -> int:
         ended = _judge(alone, (), declared, f"{engine.stack} as plain manifests", full=False)
         if ended.exit_code:
             return ended.exit_code
-        objects = manifests.placed(alone, ended.events.resources.values())
+        objects = manifests.placed(alone, ended.events.resources.values(), cluster)
     manifests.write(engine.stack, objects, Path(out))
     print(f"{len(objects)} objects are written to {out}: docs/howto/use-flux-or-argo.md")
     return 0

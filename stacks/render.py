@@ -21,10 +21,11 @@ from stacks.existing.objects import RELEASE_TYPE, is_patch_type
 from stacks.preview.events import Events, Resource
 from tenancy.names import CLUSTER_TYPE, EXEMPT_BY_NAME
 
-# The folders in their order. The first one has what a removal leaves: all namespaces, because people have objects in
-# them, and the patches, because their objects were there before the stack.
-WAVES = ("never-delete", "priorities", "kueue", "queues", "budgets", "agents", "admission")
-_NEVER_DELETE, _PRIORITIES, KUEUE, _QUEUES, _BUDGETS, _AGENTS, _ADMISSION = range(len(WAVES))
+# The folders in their order. The first one has kube-system with the uid of the cluster: the API server of another
+# cluster refuses it, so that the tool applies nothing else. The second one has what a removal leaves: all namespaces,
+# because people have objects in them, and the patches, because their objects were there before the stack.
+WAVES = ("cluster", "never-delete", "priorities", "kueue", "queues", "budgets", "agents", "admission")
+_CLUSTER, _NEVER_DELETE, _PRIORITIES, KUEUE, _QUEUES, _BUDGETS, _AGENTS, _ADMISSION = range(len(WAVES))
 # The folder of each component's objects. Components that are not listed are agents.
 _OF_COMPONENT = {
     "Admission": _ADMISSION,
@@ -71,10 +72,16 @@ class Placed:
         return "_".join(part for part in parts if part).replace(":", "+") + ".yaml"
 
 
-def placed(engine: Engine, resources: Iterable[Resource]) -> list[Placed]:
-    """Returns all objects of a preview of a new stack, with the objects of Kueue's chart. Raises EngineError."""
+def placed(engine: Engine, resources: Iterable[Resource], cluster: str | None = None) -> list[Placed]:
+    """Returns all objects of a preview of a new stack, with the objects of Kueue's chart. Raises EngineError.
+
+    `cluster` is the uid of kube-system in the only cluster that may accept the objects.
+    """
     found = [*resources]
     objects = [Placed(_wave(each), each.inputs) for each in found if _is_an_object(each)]
+    if cluster:
+        metadata = {"name": EXEMPT_BY_NAME, "uid": cluster}
+        objects.append(Placed(_CLUSTER, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
     for release in (each for each in found if each.type == RELEASE_TYPE):
         objects += [Placed(KUEUE, each) for each in _of_the_chart(engine, release.inputs)]
     if unknown := [each.file_name for each in objects if _UNKNOWN in json.dumps(each.manifest)]:
@@ -131,7 +138,7 @@ def _write_index(index: Path, files: Iterable[Path]) -> None:
 
 
 def folder_name(wave: int) -> str:
-    return f"{wave}-{WAVES[wave]}"
+    return f"{max(wave - 1, 0)}-{WAVES[wave]}"
 
 
 def _is_an_object(resource: Resource) -> bool:
@@ -150,9 +157,9 @@ def _wave(resource: Resource) -> int:
 
 def _annotated(each: Placed) -> Mapping[str, Any]:
     metadata = each.manifest["metadata"]
-    kept = KEPT if each.wave == _NEVER_DELETE else {}
+    kept = KEPT if each.wave <= _NEVER_DELETE else {}
     own = {name: text for name, text in metadata.get("annotations", {}).items() if not name.startswith(_FOR_PULUMI)}
-    annotations = {**own, _ARGO_WAVE: str(each.wave), **kept}
+    annotations = {**own, _ARGO_WAVE: str(each.wave - 1), **kept}
     return {**each.manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -1,4 +1,6 @@
-"""Tests on a real API server that no other stack can overwrite a stack's object, whatever force it uses."""
+"""Tests on a real API server that no other stack can overwrite a stack's object, whatever force it uses, and that
+manifests for one cluster are refused by another.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -121,3 +123,13 @@ def test_a_label_that_the_update_drops_hides_nothing(cluster: ApiServer) -> None
     del bare["metadata"]["labels"]
     path = f"{KINDS['ConfigMap'][0]}/thing"
     assert cluster.request("PUT", path, bare).code == 422
+
+
+def test_manifests_for_another_cluster_are_refused(cluster: ApiServer) -> None:
+    home = "/api/v1/namespaces/kube-system"
+    found = cluster.api.get(home)
+    assert found is not None
+    for uid, code in ((found["metadata"]["uid"], 200), ("another", 409)):
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": uid}}
+        applied = cluster.request("PATCH", f"{home}?fieldManager=kubectl&force=true", manifest, content_type=APPLY)
+        assert applied.code == code, applied

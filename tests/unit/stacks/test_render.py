@@ -111,11 +111,24 @@ def test_a_line_of_the_index_that_names_another_place_removes_nothing(line: str,
     assert (out / "apps" / "precious").exists()
 
 
+def test_the_uid_of_the_only_cluster_comes_before_everything_else(tmp_path: Path) -> None:
+    render.write("prod", render.placed(ENGINE, [NAMESPACE, QUOTA], "1-2"), tmp_path)
+    first = min(name for name in files(tmp_path) if name.endswith(".yaml"))
+    assert first == "0-cluster/namespace_kube-system.yaml"
+    metadata = yaml.safe_load(files(tmp_path)[first])["metadata"]
+    assert (metadata["name"], metadata["uid"]) == ("kube-system", "1-2")
+    assert metadata["annotations"] == {"argocd.argoproj.io/sync-wave": "-1", **render.KEPT}
+    _, *later = yaml.safe_load_all((tmp_path / "flux" / "kustomizations.yaml").read_text())
+    assert later[0]["spec"]["dependsOn"] == [{"name": "gpu-tenancy-prod-0-cluster"}]
+    (applied,) = re.findall(r"## kubectl\n\n```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert applied.startswith("(set -e; for folder in manifests/[0-9]-*; do")
+
+
 def test_a_file_that_render_did_not_write_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "0-never-delete").mkdir()
     (tmp_path / "0-never-delete" / "namespace_chat.yaml").write_text("mine")
     with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.yaml; move"):
-        render.write("prod", [Placed(0, NAMESPACE.inputs)], tmp_path)
+        render.write("prod", [Placed(render.WAVES.index("never-delete"), NAMESPACE.inputs)], tmp_path)
     assert files(tmp_path) == {"0-never-delete/namespace_chat.yaml": "mine"}
 
 
