@@ -30,14 +30,14 @@ def of_state(deployment: Mapping[str, Any], cluster: Cluster) -> Verdict:
         resource = names.Names(str(json.loads(ledger["data"][names.LEDGER_KEY])["domain"])).gpumem
         if asking := sorted(_asking(cluster, resource)):
             notes.append(
-                f"leaves {len(asking)} pods ({listed(asking)}) with a limit of {resource}, which no node offers after "
-                "this: a pod keeps running, but its next pod would wait; then remove the limit from its workload"
+                f"leaves {_counted('pod', asking)} with a limit of {resource}, which no node offers after this: a "
+                "pod keeps running, but its next pod would wait; then remove the limit from its workload"
             )
     if retiring_namespace(deployment):
         notes.append("removes its gpumem from the nodes by reconcile, or itself if no agent runs")
     waiting = sorted(_waiting(cluster, _objects(deployment)))
     problem = (
-        f"Kueue's queues go, and {len(waiting)} Workloads ({listed(waiting)}) would keep them from it; let their Jobs "
+        f"Kueue's queues go, and {_counted('Workload', waiting)} would keep them from it; let their Jobs "
         "end, or delete these Jobs"
     )
     return Verdict((problem,) if waiting else (), tuple(notes))
@@ -97,6 +97,10 @@ def _asking(cluster: Cluster, resource: str) -> Iterator[str]:
     for pod in cluster.items("/api/v1/pods", fieldSelector="status.phase=Running"):
         if any(resource in map_at(each, "resources", "limits") for each in maps_at(pod, "spec", "containers")):
             yield f"{pod['metadata']['namespace']}/{_name(pod)}"
+
+
+def _counted(noun: str, found: Collection[str]) -> str:
+    return f"{len(found)} {noun}{'s' if len(found) > 1 else ''} ({listed(found)})"
 
 
 def _name(found: Object) -> str:

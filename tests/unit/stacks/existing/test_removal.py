@@ -44,7 +44,7 @@ def test_jobs_that_stay_without_their_queue_are_to_end_first() -> None:
         objects=Objects({f"/apis/{KUEUE}/workloads": workloads}),
     )
     (line,) = found.problems
-    assert line.startswith("Kueue's queues go, and 1 Workloads (team-a/train) would keep them from it; let their Jobs")
+    assert line.startswith("Kueue's queues go, and 1 Workload (team-a/train) would keep them from it; let their Jobs")
 
 
 def test_namespaces_are_listed_that_only_lose_labels() -> None:
@@ -86,7 +86,7 @@ def test_running_pods_that_ask_for_what_no_node_will_offer_are_listed() -> None:
     running = [pod("immich", "ml-0", asked), pod("web", "web-0", {})]
     found = removal(ledger, objects=Objects({"/api/v1/pods": running}))
     assert [*found.notes] == [
-        "leaves 1 pods (immich/ml-0) with a limit of example.com/gpumem, which no node offers after this: a pod keeps "
+        "leaves 1 pod (immich/ml-0) with a limit of example.com/gpumem, which no node offers after this: a pod keeps "
         "running, but its next pod would wait; then remove the limit from its workload"
     ]
     assert found.problems == ()
