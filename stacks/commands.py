@@ -18,7 +18,6 @@ from typing import Any
 
 import yaml
 
-from components.monitoring.component import rule_groups
 from stacks import kubeconfig, lock, settings, stackfile
 from stacks import render as manifests
 from stacks.cluster import Cluster, connect, preflight
@@ -30,7 +29,6 @@ from stacks.existing.objects import Declared
 from stacks.existing.objects import declared as declared_object
 from stacks.follow import follow
 from stacks.kubeconfig import KubeconfigError
-from stacks.platform import alerts_args, policy_configuration
 from stacks.preview import run
 from stacks.preview.events import Op
 from stacks.preview.picture import picture
@@ -224,6 +222,8 @@ def chart(engine: Engine) -> int:
 
 def ledger(engine: Engine) -> int:
     """Prints the configuration with which the policy pack judges other programs. The platform need not be up."""
+    from stacks.platform import policy_configuration  # noqa: PLC0415 (other commands need no components)
+
     declared = settings.load_file(engine.existing_stack_file())
     print(json.dumps(policy_configuration(declared, f"{PROJECT}/{engine.stack}"), indent=1))
     return 0
@@ -231,6 +231,9 @@ def ledger(engine: Engine) -> int:
 
 def rules(engine: Engine) -> int:
     """Prints the alerts and the recording rules as a rule file of Prometheus. Raises EngineError."""
+    from components.monitoring.component import rule_groups  # noqa: PLC0415 (other commands need no components)
+    from stacks.platform import alerts_args  # noqa: PLC0415
+
     declared = settings.load_file(engine.existing_stack_file())
     if declared.alerts is None:
         raise EngineError(f"{key('alerts')}: is missing; add alerts: {{operator: false}}")
