@@ -1,6 +1,7 @@
 """Names the objects of a stack: those of its state, those that its program declares, and those in the cluster."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from stacks.preview.events import Resource
 from tenancy import names
 
 _KUBERNETES, _PATCH, _KUEUE = "kubernetes:", "Patch", "kueue.x-k8s.io"
-_SHOWN = 10
+_SHOWN, _AT_ONCE = 10, 8
 RELEASE_TYPE, _RELEASE = "kubernetes:helm.sh/v3:Release", "Release"
 
 
@@ -106,17 +107,26 @@ def patcher(manifest: Object) -> str | None:
 
 def objects(
     cluster: Cluster, kinds: Mapping[str, Collection[str]], selectors: Mapping[str, str] | None = None
-) -> Iterator[tuple[Identity, Object]]:
-    """Yields all objects of the kinds, by one list request for each kind that the cluster serves.
+) -> list[tuple[Identity, Object]]:
+    """Returns all objects of the kinds, by one list request for each kind that the cluster serves.
 
     `kinds` maps each API version to its kinds, and `selectors` a kind to its label selector.
     """
-    for api_version, wanted in kinds.items():
-        served = {each["kind"]: each["name"] for each in resources(cluster, api_version)}
-        for kind in filter(served.__contains__, wanted):
-            only = {"labelSelector": selectors[kind]} if selectors and kind in selectors else {}
-            for each in cluster.items(f"{group_path(api_version)}/{served[kind]}", **only):
-                yield identity({"apiVersion": api_version, "kind": kind, "metadata": each["metadata"]}), each
+    only = {kind: {"labelSelector": selector} for kind, selector in (selectors or {}).items()}
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        served = threads.map(lambda version: resources(cluster, version), kinds)
+        paths = {
+            (version, each["kind"]): f"{group_path(version)}/{each['name']}"
+            for (version, wanted), found in zip(kinds.items(), served, strict=True)
+            for each in found
+            if each["kind"] in wanted
+        }
+        lists = threads.map(lambda of: [*cluster.items(paths[of], **only.get(of[1], {}))], paths)
+        return [
+            (identity({"apiVersion": version, "kind": kind, "metadata": each["metadata"]}), each)
+            for (version, kind), items in zip(paths, lists, strict=True)
+            for each in items
+        ]
 
 
 def resources(cluster: Cluster, api_version: str) -> list[Object]:
