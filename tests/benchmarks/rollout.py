@@ -29,7 +29,7 @@ PLAINLY = ("up", "--yes", "--policy-pack", str(ROOT / "policy"), "--suppress-out
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.rollout", description=__doc__)
-    parser.add_argument("--runs", type=int, default=3, help="counted pairs of each row, after one warm-up")
+    parser.add_argument("--runs", type=int, default=3, help="pairs of each row")
     given = parser.parse_args()
     adopt()
     with (
@@ -59,13 +59,12 @@ def row(title: str, rollout: Rollout, change: Callable[[], None], runs: int) -> 
         assert outcome.code == 0, outcome.text
 
     pairs = []
-    for _ in range(runs + 1):
+    for _ in range(runs):
         took = []
         for command in (ours, plain):
             change()
             took.append(timed(command))
         pairs.append(took)
-    del pairs[0]
     seconds = [statistics.median(pair[which].seconds for pair in pairs) for which in (0, 1)]
     ratio = statistics.median(first.seconds / second.seconds for first, second in pairs)
     cpu = statistics.median(first.cpu_seconds / second.cpu_seconds for first, second in pairs)
