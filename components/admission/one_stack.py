@@ -1,7 +1,8 @@
-"""An object belongs to one stack: nobody replaces a stack's mark by another stack's (docs/adr/0034).
+"""An object belongs to one stack: nobody takes another stack's object, or somebody else's, for a stack (docs/adr/0034).
 
-A second stack, a bare `pulumi up` with force, Flux with another stack's manifests and a race all send an update that
-contains the mark of their own stack. Without the policy, force would win over the field manager of the first stack.
+A second stack, `pulumi up` alone, Flux with another stack's manifests and a race all send an update that contains the
+mark of their own stack. Without the policy, force would win over the field manager of the first stack, and an object of
+somebody else would be taken over without any force.
 """
 
 from components.base.manifest import Manifest
@@ -16,18 +17,25 @@ _EVERY_UPDATE = (ResourceRule("UPDATE", ("*",), group="*", version="*"),)
 
 
 def one_stack() -> Manifest:
-    """Denies an update that replaces the mark of a stack. A person may remove the mark, or give one to an object that
-    has none, which hands an object over. The policy judges no deletion, because a deletion names no stack.
+    """Denies an update that gives the mark of a stack to an object with another mark, or without our label.
+
+    A person may remove a mark, and may give one to an object of ours that has none, which hands an object over. The
+    policy judges no deletion, because a deletion names no stack.
     """
     mark = f"metadata.?annotations[?{cel.quoted(names.STACK)}].orValue('')"
+    is_ours = f"oldObject.metadata.?labels[?{cel.quoted(names.LABEL_PART_OF)}].orValue('') == '{names.PROJECT}'"
     policy = validating(
         policy_names.ONE_STACK,
-        Scope({}, {"has-a-stack": f"oldObject.{mark} != ''"}, _EVERY_UPDATE),
+        Scope({}, {"gets-a-mark": f"!(object.{mark} in ['', oldObject.{mark}])"}, _EVERY_UPDATE),
         {
-            f"object.{mark} in ['', oldObject.{mark}]": (
+            f"oldObject.{mark} == ''": (
                 f"the object belongs to the stack in its annotation {names.STACK}, and two stacks cannot have the same "
                 f"object; to hand it over, remove the annotation first: kubectl annotate … {names.STACK}-"
-            )
+            ),
+            f"oldObject.{mark} != '' || {is_ours}": (
+                "somebody else has made the object; delete it if nobody needs it, or hand it over first: "
+                f"kubectl annotate … {names.STACK}=PROJECT/STACK"
+            ),
         },
         component="system",
     )

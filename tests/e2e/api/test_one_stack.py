@@ -117,6 +117,19 @@ def test_an_object_without_a_mark_and_a_deletion_are_not_judged(cluster: ApiServ
     assert cluster.request("DELETE", path).refusal is None
 
 
+def test_an_object_of_somebody_else_is_taken_over_only_after_a_person_has_handed_it_over(cluster: ApiServer) -> None:
+    path = f"{KINDS['ConfigMap'][0]}/somebodys"
+    theirs = manifest("ConfigMap", None, "somebodys")
+    del theirs["metadata"]["labels"]
+    cluster.create(KINDS["ConfigMap"][0], theirs)
+    before = cluster.api.get(path)
+    refused = applied(cluster, manifest("ConfigMap", OURS, "somebodys"), "lab")
+    assert "somebody else has made the object" in (refused.refusal or ""), refused
+    assert cluster.api.get(path) == before
+    assert annotated(cluster, path, OURS).refusal is None
+    assert applied(cluster, manifest("ConfigMap", OURS, "somebodys"), "lab").refusal is None
+
+
 def test_a_label_that_the_update_drops_hides_nothing(cluster: ApiServer) -> None:
     """The selector matches a request if the old or the new object has the label."""
     bare = manifest("ConfigMap", THEIRS)

@@ -13,20 +13,21 @@ A, B = "gpu-tenancy/a", "gpu-tenancy/b"
 POLICY = one_stack()
 
 
-def marked(stack: str | None) -> dict[str, Any]:
-    return {"metadata": {"name": "x", **({"annotations": {names.STACK: stack}} if stack else {})}}
+def marked(stack: str | None, *, is_ours: bool = True) -> dict[str, Any]:
+    labels = {"labels": names.labels("test")} if is_ours else {}
+    return {"metadata": {"name": "x", **labels, **({"annotations": {names.STACK: stack}} if stack else {})}}
 
 
-def is_denied(before: str | None, after: str | None) -> bool:
+def is_denied(before: str | None, after: str | None, *, was_ours: bool = True) -> bool:
     kinds = dict.fromkeys(("object", "oldObject"), cel.Type.DYN)
     environment = cel.NewEnv(variables=kinds, extensions=[ExtOptional()])
-    objects = {"object": marked(after), "oldObject": marked(before)}
+    objects = {"object": marked(after), "oldObject": marked(before, is_ours=was_ours)}
 
     def holds(expression: str) -> bool:
         return bool(environment.compile(expression).eval(data=objects).value())
 
-    (condition,), (validation,) = POLICY["spec"]["matchConditions"], POLICY["spec"]["validations"]
-    return holds(condition["expression"]) and not holds(validation["expression"])
+    (condition,), validations = POLICY["spec"]["matchConditions"], POLICY["spec"]["validations"]
+    return holds(condition["expression"]) and not all(holds(each["expression"]) for each in validations)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,11 @@ def is_denied(before: str | None, after: str | None) -> bool:
 )
 def test_only_another_stacks_mark_is_denied(before: str | None, after: str | None, denied: bool) -> None:
     assert is_denied(before, after) is denied
+
+
+def test_an_object_of_somebody_else_gets_no_mark() -> None:
+    assert is_denied(None, A, was_ours=False)
+    assert not is_denied(A, A, was_ours=False)
 
 
 def test_the_policy_judges_updates_of_every_kind_and_looks_only_at_our_objects() -> None:
