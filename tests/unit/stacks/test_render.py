@@ -134,12 +134,12 @@ def test_a_file_that_render_did_not_write_is_never_replaced(tmp_path: Path) -> N
 
 def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path: Path) -> None:
     out, precious = tmp_path / "out", tmp_path / "precious"
-    render.write("prod", [Placed(0, NAMESPACE.inputs)], out)
+    render.write("prod", [Placed(render.WAVES.index("never-delete"), NAMESPACE.inputs)], out)
     precious.write_text("mine")
     (out / "0-never-delete" / "namespace_chat.yaml").unlink()
     (out / "0-never-delete" / "namespace_chat.yaml").symlink_to(precious)
     with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.yaml; move"):
-        render.write("prod", [Placed(0, NAMESPACE.inputs)], out)
+        render.write("prod", [Placed(render.WAVES.index("never-delete"), NAMESPACE.inputs)], out)
     assert precious.read_text() == "mine"
 
 
