@@ -217,7 +217,7 @@ def a_class_of_ours(config: Config) -> None:
 
 
 def other_is_refused(change: Change | None = None) -> Step:
-    return lambda trial: trial.refused("up", "is of the stack gpu-tenancy/lab", other(trial, change))
+    return lambda trial: trial.refused("up", "two stacks cannot have the same object", other(trial, change))
 
 
 def other_alone(*commands: str, change: Change | None = None, ours: bool = False) -> Step:
@@ -365,7 +365,7 @@ ATTEMPTS = {
         Attempt("P2", "the same by pulumi alone", (other_alone("up", "destroy", change=of_its_own),)),
         Attempt("P2", "the same, and our destroy", (other_alone("up", ours=True, change=of_its_own),)),
         Attempt("P2", "another stack with a class of ours", (other_alone("up", "destroy", change=a_class_of_ours),)),
-        Attempt("P2", "another stack's quota is in the way", (rival, refused("up", "is of the stack"), changed())),
+        Attempt("P2", "another stack's quota is in the way", (rival, refused("up", "two stacks cannot"), changed())),
         Attempt("P2", "the same by pulumi alone", (rival, alone("up", fails=True), changed())),
         Attempt("P2", "Flux forces the ledger and quotas upon us", (shell(RENDER), shell(f"{FORCE}4-budgets"))),
         Attempt("P2", "Flux forces other labels upon namespaces", (shell(RENDER), shell(OTHER_LABELS))),
