@@ -26,7 +26,6 @@ LANES = {
     "life": (
         "prod/test_interrupted_up",
         "prod/test_rollout",
-        "prod/test_interrupted_destroy",
     ),
     "queues": ("queues", "test_no_agent"),
     "start": ("api", ""),
@@ -37,7 +36,7 @@ LANES = {
         "faults/test_control_plane",
         "prod/test_withdrawn_capacity",
     ),
-    "placing": ("test_day_on_an_existing_cluster", "prod/test_placement"),
+    "placing": ("test_day_on_an_existing_cluster", "prod/test_placement", "prod/test_interrupted_destroy"),
     "faults": (
         "prod/test_upgrade",
         "prod/test_watchdog",
