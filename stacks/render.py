@@ -106,9 +106,8 @@ def write(stack: str, objects: Sequence[Placed], out: Path) -> None:
                 "or name another folder: OUT=dir"
             )
         out.mkdir(parents=True, exist_ok=True)
-        _write_index(
-            index, before | texts.keys()
-        )  # A run that is killed leaves no file that the next run does not know.
+        # A run that is killed leaves no file that the next run does not know.
+        _write_index(index, before | texts.keys())
         for file, text in texts.items():
             (out / file).parent.mkdir(exist_ok=True)
             (out / file).write_text(text, encoding="utf-8")
