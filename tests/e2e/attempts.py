@@ -64,8 +64,6 @@ LEDGER = f"{NAMESPACES}/{SYSTEM}/configmaps/{names.LEDGER}"
 RENDER = f"{sys.executable} -m stacks render --stack lab --out manifests"
 _PAGE = (ROOT / "docs" / "howto" / "use-flux-or-argo.md").read_text()
 (REMOVAL,) = re.findall(r"## Remove the objects\n.*?```sh\n(.*?)```", _PAGE, re.DOTALL)
-FORCE = "kubectl apply --server-side --force-conflicts --field-manager=flux -f manifests/"
-OTHER_LABELS = f"sed -i 's/enforce: baseline/enforce: privileged/' manifests/0-never-delete/*; {FORCE}0-never-delete"
 RIVAL = f"""kubectl create namespace rival
 kubectl -n rival create quota gpumem-seats --hard=pods=9
 kubectl -n rival label quota gpumem-seats {names.LABEL_PART_OF}={names.PROJECT}
@@ -237,6 +235,20 @@ def other_alone(*commands: str, change: Change | None = None, ours: bool = False
     return step
 
 
+def forced(folder: str) -> Step:
+    """Applies rendered objects of another stack as use-flux-or-argo.md says."""
+    render = f"{sys.executable} -m stacks render --stack other --out others"
+    apply = f"kubectl apply --server-side --force-conflicts -f others/{folder}"
+
+    def step(trial: Trial) -> None:
+        other(trial, lambda config: config["tenants"].update(immich={"pod_security": "privileged"}))
+        trial.shell(f"{render}; {apply}", fails=True)
+        trial.expect_nothing_lost()
+        trial.others.clear()
+
+    return step
+
+
 def rival(trial: Trial) -> None:
     """A quota of another stack has the place of a new tenant's quota."""
     path = f"{NAMESPACES}/rival/resourcequotas/gpumem-seats"
@@ -367,9 +379,8 @@ ATTEMPTS = {
         Attempt("P2", "another stack with a class of ours", (other_alone("up", "destroy", change=a_class_of_ours),)),
         Attempt("P2", "another stack's quota is in the way", (rival, refused("up", "two stacks cannot"), changed())),
         Attempt("P2", "the same by pulumi alone", (rival, alone("up", fails=True), changed())),
-        Attempt("P2", "Flux forces the ledger and quotas upon us", (shell(RENDER), shell(f"{FORCE}4-budgets"))),
-        Attempt("P2", "Flux forces other labels upon namespaces", (shell(RENDER), shell(OTHER_LABELS))),
-        Attempt("P2", "the same, then destroy", (shell(RENDER), shell(OTHER_LABELS)), "destroy"),
+        Attempt("P2", "its ledger and quotas are applied by force", (forced("4-budgets"),)),
+        Attempt("P2", "its labels of namespaces are applied by force", (forced("0-never-delete"),)),
         Attempt("P3", "the context of another cluster", (wrong_cluster,)),
         Attempt("P3", "the same after a killed update", (changed(change_much), kill("up", writes(6)), wrong_cluster)),
         Attempt("P4", "a first up, killed early", (first, kill("up", writes(2)))),
