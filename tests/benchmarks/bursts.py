@@ -1,5 +1,5 @@
 """Compares how fast kube-scheduler places pods with our extender and alone. Run `python -m tests.benchmarks.bursts
-[--nodes 1000] [--pods 100] [--bursts 16]`. The table is in docs/choosing/benchmarks.md.
+[--nodes 64] [--pods 100] [--bursts 16]`. The table is in docs/choosing/benchmarks.md.
 
 kwok simulates the nodes. The API server, both kube-schedulers and the extender are real. A burst of one scheduler
 follows a burst of the other.
@@ -27,7 +27,7 @@ SCHEDULERS = {"kube-scheduler with the extender": names.SCHEDULER_NAME, "kube-sc
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bursts", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--pods", type=int, default=100)
     parser.add_argument("--bursts", type=int, default=16)
     given = parser.parse_args()
