@@ -46,6 +46,7 @@ def settings(installed: dict[str, Any]) -> dict[str, Any]:
     (quota,) = (queue["quotas"]["gpu-any"] for queue in queues["cluster_queues"].values())
     quota |= {"cpu": {"nominal": 16}, "memory": {"nominal": "64Gi"}}
     queues |= {"installed_kueue": installed, "local_queues": {QUEUE: queues["local_queues"][QUEUE]}}
+    queues["workload_priorities"].pop("gpu-urgent")  # another tenant's
     return {
         "cluster": prod["cluster"],
         "pools": {"batch": prod["pools"]["batch"]},
