@@ -172,7 +172,7 @@ class Reconciler:
         if mine is None:
             self.log.info("nothing to do: the ledger is being deleted and its capacity is removed from the nodes")
             return PassOutcome()
-        wrong = self._report(self._write_all(stored, Ledger(domain=mine.domain, pools=()), {}))
+        wrong = self._report(self._write_all(stored, Ledger(domain=mine.domain, pools=()), None))
         if wrong:
             return PassOutcome(wrong=wrong, served=False)
         rest = [finalizer for finalizer in stored.finalizers if finalizer != mine.capacity_finalizer]
@@ -194,10 +194,10 @@ class Reconciler:
         kept = Journal(api=self.api, namespace=self.settings.ledger_namespace, name=journal(RECONCILE))
         try:
             record = kept.find()
-            before = labels.from_journal(record.content) if record else {}
+            before = labels.from_journal(record.content) if record else None
         except JournalError as error:
             self.log.error(str(error))
-            record, before = None, {}
+            record, before = None, None
         last = self._write_all(stored, promised, before)
         if record is not None and last.cache.verified != before:
             try:
@@ -206,18 +206,24 @@ class Reconciler:
                 self.log.warning(f"the nodes' labels were not recorded: {error}")  # capacity matters more
         return last
 
-    def _write_all(self, stored: StoredLedger, wanted: Ledger, verified: Mapping[str, VerifiedEvidence]) -> PassEnd:
+    def _write_all(
+        self, stored: StoredLedger, wanted: Ledger, verified: Mapping[str, VerifiedEvidence] | None
+    ) -> PassEnd:
         """Writes until the nodes have the right capacity. Skips each node for which the API server has
         refused a write.
+
+        `verified` is what was last verified of each node. If it is None, a node that loses its labels leaves its pool
+        at once, because nobody would remember for how long they are missing.
         """
         refused: dict[str, ApiError] = {}
         for writes_left in range(WRITES, -1, -1):
             seen = cache.read(self.api, wanted)
             now = self.api.time or self.clock.now()  # all runs read the same clock, that of the API server
             seen.now = int(now.timestamp())
-            seen.verified = verified = labels.remember_verified(
-                wanted, seen.nodes.values(), verified, seen.now, seen.published()
-            )
+            if verified is not None:
+                seen.verified = verified = labels.remember_verified(
+                    wanted, seen.nodes.values(), verified, seen.now, seen.published()
+                )
             actions = decide.decide(wanted, seen.snapshot())
             last = PassEnd(stored=stored, ledger=wanted, cache=seen, actions=actions, refused=refused)
             todo = [change for change in last.changes if change.node.name not in refused]

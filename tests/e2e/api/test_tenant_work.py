@@ -169,7 +169,7 @@ def test_the_api_server_accepts_the_policies_for_any_frameworks(cluster: ApiServ
     kind = "ValidatingAdmissionPolicy"
     found = [o for o in build(lambda: platform.build(stack)).objects() if o["kind"] == kind]
     queued = [policy for policy in found if "-queued-" in policy["metadata"]["name"]]
-    assert len(queued) == (1 if frameworks == ["pod"] else 2)
+    assert len(queued) == (2 if frameworks == ["pod"] else 3)
     for policy in queued:
         renamed = {**policy, "metadata": {"name": "tried"}}
         path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies?dryRun=All"
