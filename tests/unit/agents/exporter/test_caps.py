@@ -138,10 +138,6 @@ def cgroup_v1(node: Node) -> None:
     (node.root / "cgroup.controllers").unlink()
 
 
-def mig(node: Node) -> None:
-    node.answers = dict.fromkeys(GPUS, Uncapped.MIG)
-
-
 def old_toolkit(node: Node) -> None:
     node.limits.clear()
 
@@ -165,10 +161,6 @@ def of_the_pod(node: Node) -> None:
     node.limits = {POD_GROUP: 4000 * MIB}
 
 
-def unreadable(node: Node) -> None:
-    node.answers = dict.fromkeys(GPUS, Uncapped.UNREADABLE)
-
-
 def lost_groups(node: Node) -> None:
     for identity in (ID, SIDECAR):
         (node.root / node.group(identity)).rmdir()
@@ -181,7 +173,6 @@ def every(reason: Uncapped) -> dict[tuple[str, str], str]:
 FAULTS: dict[str, tuple[Any, dict[tuple[str, str], str]]] = {
     "an old driver": (old_driver, every(Uncapped.DRIVER)),
     "cgroup v1": (cgroup_v1, every(Uncapped.CGROUP)),
-    "MIG on": (mig, every(Uncapped.MIG)),
     "an old toolkit, which sets no limit": (old_toolkit, every(Uncapped.UNLIMITED)),
     "pods from before the pool enforced": (not_stamped, every(Uncapped.UNSTAMPED)),
     "one of two devices without": (
@@ -193,7 +184,6 @@ FAULTS: dict[str, tuple[Any, dict[tuple[str, str], str]]] = {
         of_the_pod,
         {key: str(Uncapped.INHERITED if key[0] == "a" else Uncapped.OTHER) for key in ON_BOTH},
     ),
-    "not readable": (unreadable, every(Uncapped.UNREADABLE)),
     "a lost group": (lost_groups, every(Uncapped.GROUPLESS)),
 }
 

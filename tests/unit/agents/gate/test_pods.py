@@ -72,13 +72,6 @@ def test_it_goes_since_its_deletion_began_and_not_since_its_grace_is_over(served
     assert (one(served).going_since, one(served).grace_seconds) == (BEGAN, 60)
 
 
-def test_a_deletion_with_an_endless_grace_period_ends_no_run(served: Served) -> None:
-    """Before the fix, a tenant could end each run of the gate by deleting a pod."""
-    endless = {"deletionTimestamp": "2272-07-16T07:00:00Z", "deletionGracePeriodSeconds": 100_000_000_000}
-    add_pod(served, **endless)
-    assert one(served).going_since == BEGAN
-
-
 def test_a_pod_that_is_not_bound_waits_for_its_seat(served: Served) -> None:
     add_pod(served, node="")
     (item,), problems = served.cluster.pods, ItemProblems(log=served.log())

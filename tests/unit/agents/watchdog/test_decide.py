@@ -128,11 +128,6 @@ CASES: dict[str, Case] = {
         [(JOB, 14_000)],
         ["train-0"],
     ),
-    "the pods of a queued JobSet as one": (
-        {},
-        [(JOB, 7_000), (replace(JOB, name="train-1", uid="uid-1", owner=OTHER_JOB), 7_000)],
-        ["train-0", "train-1"],
-    ),
     "a queued pod group, whose pods have no controller": ({}, [(replace(JOB, owner=None), 14_000)], ["train-0"]),
     "nobody while a queued Job's other pods stop": (
         {"recycled": (entry(100, JOB, "another"),)},

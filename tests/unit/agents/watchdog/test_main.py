@@ -12,7 +12,6 @@ from agents.runtime.errors import AgentError, StoppedError
 from agents.watchdog import main as watchdog
 from agents.watchdog.main import Settings
 from tenancy import names
-from tenancy.units import MIB
 from tests.support.card import BEGIN, JOURNAL, NODE, Card
 from tests.support.exporters import add_exporter
 from tests.support.fake_cluster import NAMES, SYSTEM, T4, Fault, Served
@@ -222,13 +221,10 @@ def test_the_cap_is_refused_loudly(card: Card) -> None:
     assert "the limit of 6 recycles an hour of immich protects its offenders" in event["note"]
 
 
-@pytest.mark.parametrize("dry_run", [True, False])
-def test_an_offender_whose_recycle_restores_too_little_stays_and_an_event_on_the_node_says_so_once(
-    card: Card, dry_run: bool
-) -> None:
+def test_an_offender_whose_recycle_restores_too_little_stays_and_an_event_on_the_node_says_so_once(card: Card) -> None:
     card.mib |= {"immich-ml": 3_036, "llama-swap": 5_000}
     card.add("emulator", 3_904, namespace="android-emulator", declared="")
-    assert run(card, run_seconds=45, dry_run=dry_run) == 0
+    assert run(card, run_seconds=45) == 0
     assert not any(map(card.gone, card.mib))
     (event,) = card.events(names.EVENT_TOO_LITTLE)
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Node", NODE)
@@ -238,10 +234,8 @@ def test_an_offender_whose_recycle_restores_too_little_stays_and_an_event_on_the
     )
 
 
-@pytest.mark.parametrize(
-    "content", ["{", '{"recycled": 5}', '{"recycled": [{"at": "noon", "workload": "w", "pods": []}]}']
-)
-def test_a_journal_that_cannot_be_read_is_no_reason_to_act(card: Card, content: str) -> None:
+def test_a_journal_that_cannot_be_read_is_no_reason_to_act(card: Card) -> None:
+    content = '{"recycled": [{"at": "noon", "workload": "w", "pods": []}]}'
     card.served.cluster.objects[JOURNAL]["data"] = {names.JOURNAL_KEY: content}
     with pytest.raises(AgentError, match="to start over"):
         run(card)
@@ -287,6 +281,8 @@ JOB, JOBSET = ("Job", "batch/v1"), ("JobSet", "jobset.x-k8s.io/v1alpha2")
 JOB_PATH = "/apis/batch/v1/namespaces/team-a/jobs/train"
 JOBSET_PATH = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets/train"
 RAY_PATH = "/apis/ray.io/v1/namespaces/team-a/rayclusters/train"
+
+
 # The owner of the Workload has the UID "top".
 BELOW: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     "a RayCluster or an MPIJob": (controlled_by("RayCluster", "ray.io/v1", uid="top"), {}),
@@ -436,24 +432,9 @@ def test_what_began_with_the_last_pass_gets_one_more(card: Card) -> None:
     assert card.served.time.seconds == 10
 
 
-def show(text: str, instead: str) -> Callable[[Card], object]:
-    return lambda card: setattr(card.script, "edit", lambda answer: answer.replace(text, instead))
-
-
-def show_a_pod_that_is_gone(card: Card) -> None:
-    seen = card.uses()
-    card.script.uses = lambda: seen
-    card.served.cluster.pods.pop(1)
-
-
-IMPLAUSIBLE = show(f" {10_700 * MIB}\n", f" {14_000 * MIB}\n")
 FAULTS: dict[str, tuple[Callable[[Card], object], int, str]] = {
-    "no exporter": (lambda card: card.served.cluster.pods.pop(0), 0, "0 exporters run there"),
     "an exporter that fails": (lambda card: setattr(card.script, "status", 503), 0, "HTTP 503"),
-    "an exporter that has read nothing for a minute": (show("seconds 1.", "seconds 61."), 0, "at most 30 s"),
-    "pods far over the device": (IMPLAUSIBLE, 0, "pods use 18000 MiB and 0 are unattributed"),
     "a server whose clock is wrong": (lambda card: setattr(card, "ahead", timedelta(hours=1)), 1, "this node's are"),
-    "a pod that the API does not know": (show_a_pod_that_is_gone, 0, "['uid-immich-ml']"),
 }
 
 

@@ -90,14 +90,6 @@ def test_a_pod_is_one_of(served: Served, metadata: dict[str, Any], workload: str
     assert read(served, QUEUED, **metadata).workload == workload
 
 
-@pytest.mark.parametrize(("spec", "seconds"), [({}, 30), ({"terminationGracePeriodSeconds": 0}, 0)])
-def test_the_grace_that_it_asks_for(served: Served, spec: dict[str, Any], seconds: int) -> None:
-    read(served)
-    served.cluster.pods[0]["spec"] |= spec
-    (found,) = read_pods(served.api(), "n", LEDGER, ItemProblems(log=served.log()))
-    assert found.grace_seconds == seconds
-
-
 def test_the_devices_that_it_was_placed_on(served: Served) -> None:
     assert read(served).uuids == ()
     assert read(served, annotations={NAMES.device_uuid: "GPU-1,GPU-2"}).uuids == ("GPU-1", "GPU-2")

@@ -115,9 +115,6 @@ def test_a_node_whose_cpu_bystanders_have_is_better_for_a_pod_that_fits_it() -> 
     assert cache.fit("pod", small, ["A", "B"], 0.0).nodes == ("A",)
 
 
-# Bind.
-
-
 # Watch events.
 
 
@@ -167,21 +164,6 @@ def test_a_reading_counts_for_its_time_and_adds_no_room_to_the_ledgers() -> None
 
 
 # Victims.
-
-
-def test_pods_leave_only_if_a_device_becomes_free() -> None:
-    cache = example()
-    assert victims(cache, MemoryRequest(8138), "N2", {"n2-0", "n2-1"}) in (("n2-0",), ("n2-1",))
-    assert victims(cache, MemoryRequest(8138), "N3", {"n3-1"}) == ()
-    assert victims(cache, MemoryRequest(8138), "N2", {"n3-0"}) is None
-
-
-def test_terminating_pods_make_room_without_another_eviction() -> None:
-    cache = cache_of(inventory("N", 8000))
-    cache.update_pod(bound("going", "N", 4000, 0, state=PodState.TERMINATING))
-    cache.update_pod(bound("staying", "N", 4000, 0))
-    assert victims(cache, MemoryRequest(4000), "N", {"going", "staying"}) == ()
-    assert victims(cache, MemoryRequest(8000), "N", {"going", "staying"}) == ("staying",)
 
 
 def test_pods_on_unknown_or_unhealthy_devices_do_not_leave() -> None:

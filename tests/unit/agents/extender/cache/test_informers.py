@@ -21,7 +21,7 @@ from tenancy.ledger import Ledger
 from tenancy.names import Names
 from tenancy.units import MIB
 from tests.support.devices import feasible
-from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Fault, Served
+from tests.support.fake_cluster import DOMAIN, NAMES, SYSTEM, T4, Served
 from tests.support.informing import wakeful
 from tests.support.waiting import PATIENCE_SECONDS, eventually
 
@@ -132,16 +132,6 @@ def test_under_another_resource_domain_nothing_is_placed_until_everything_is_lis
     assert (followed.informers.names, followed.informers.listed_at) == (Names("other.example"), None)
     may_answer.set()
     eventually(lambda: followed.informers.listed_at is not None)
-
-
-def test_a_watch_that_breaks_is_answered_by_new_lists(followed: Followed) -> None:
-    followed.start()
-    first = followed.informers.listed_at
-    followed.cluster.faults.append(Fault("GET", "/api/v1/pods?watch", 410, reason="Expired"))
-    followed.informers.renew()
-    eventually(lambda: followed.informers.listed_at != first)
-    followed.cluster.add_pod("later", "k8s-node1", "4000")
-    eventually(lambda: followed.room_mib == 10000)
 
 
 def test_what_a_nominated_pod_is_kept_is_given_back_when_it_goes(followed: Followed) -> None:

@@ -37,13 +37,6 @@ def test_a_request_without_equal_parts_is_refused_before_it_is_bound_and_counts_
     assert held.request == MemoryRequest(4070, 2)
 
 
-def test_a_request_that_cannot_be_read_is_reported_with_the_pods_name() -> None:
-    with pytest.raises(FieldError, match="gpumem: 'lots' is not a quantity"):
-        Pod(pod_object("lots")).memory_request(NAMES)
-    with pytest.raises(FieldError, match=r"pod tenant/model: .*gpumem: 'lots' is not a quantity"):
-        holder_of(pod_object("lots"), NAMES)
-
-
 def test_a_pod_whose_deletion_began_holds_its_devices() -> None:
     pod = pod_object(phase="Running")
     pod["metadata"]["deletionTimestamp"] = "2026-11-21T05:00:00Z"
