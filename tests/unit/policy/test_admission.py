@@ -23,7 +23,6 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         workload(main=gpu()),
         "container main asks for nvidia.com/gpu, and so this pod reaches a GPU without a budget: add",
     ),
-    "a MIG slice": (workload(main=gpu("nvidia.com/mig-1g.5gb")), "asks for nvidia.com/mig-1g.5gb"),
     "in nobody's namespace": (
         workload("web", main=gpu()),
         "namespace web is no tenant's: nvidia.com/*, viktorbarzin.me/gpumem and viktorbarzin.me/gpu-count are for",
@@ -34,19 +33,11 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "the device's file": (workload(volumes=on_host("/dev/nvidia0")), "mounts the host's /dev/nvidia0"),
     "the root": (workload(volumes=on_host("/")), "volume host mounts the host's / and so"),
-    "the device's file in nobody's namespace": (
-        workload("web", volumes=on_host("/dev/nvidia0")),
-        "volume host mounts the host's /dev/nvidia0, and so this pod reaches a GPU without a budget",
-    ),
     "a capability": (
         workload(main={"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
         "container main adds SYS_ADMIN",
     ),
     "the variable": (workload(main=visible()), "this pod chooses its device by NVIDIA_VISIBLE_DEVICES"),
-    "the variable by a prefix": (
-        workload(main={"envFrom": [{"prefix": "NVIDIA_", "configMapRef": {"name": "x"}}]}),
-        "this pod chooses its device by NVIDIA_VISIBLE_DEVICES",
-    ),
     "the runtime": (
         workload(runtimeClassName="nvidia"),
         "it has runtimeClassName nvidia, and so this pod reaches a GPU",
@@ -60,20 +51,12 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         workload(annotations={"cdi.k8s.io/x": "nvidia.com/gpu=all"}),
         "this pod has a container runtime add devices, by an annotation under cdi.k8s.io",
     ),
-    "NRI": (
-        workload(annotations={"devices.nri.io/container.main": "x"}),
-        "this pod has a container runtime add devices",
-    ),
     "the node's class": (
         workload("web", priorityClassName="system-node-critical"),
         "priorityClassName system-* is for what the cluster cannot do without: remove it",
     ),
     "the GPU's class": (
         workload("web", priorityClassName="gpu-workload"),
-        "priorityClassName gpu-workload is only for pods that ask for a device: remove it",
-    ),
-    "the GPU's class for the runtime alone": (
-        workload("tts", priorityClassName="gpu-workload", runtimeClassName="nvidia"),
         "priorityClassName gpu-workload is only for pods that ask for a device: remove it",
     ),
     "an ephemeral container": (
@@ -83,10 +66,6 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "a slice that no quota counts": (
         workload("tts", main=gpu("nvidia.com/mig-1g.5gb")),
         "the quota of this tenant counts nvidia.com/gpu and nvidia.com/gpu.shared: ask for one of these",
-    ),
-    "an hour to end": (
-        workload("tts", main=gpu(), terminationGracePeriodSeconds=3600),
-        "a pod with a GPU and no seat ends within 600 s, for others wait for its device: lower",
     ),
     "no queue's label": (
         workload("team-a", kind="Job", main=gpu()),
@@ -126,8 +105,6 @@ ACCEPTED: dict[str, Manifest] = {
     ),
     "the driver, which is exempt": workload("nvidia", main=visible(), priorityClassName="system-node-critical"),
     "an agent of kube-system": workload("kube-system", volumes=on_host("/dev"), hostPID=True),
-    "no device": workload(main=visible("void")),
-    "a file next to the devices": workload("web", volumes=on_host("/dev/fuse")),
 }
 
 

@@ -28,10 +28,6 @@ UNCOUNTED = "it asks for gpumem in a way that is not counted"
 RENDERED: dict[str, tuple[Manifest, str]] = {
     "a Release's values": (release(values={"limits": {GPUMEM: 1}}), UNCOUNTED),
     "an Application's values": (application({"valuesObject": {"limits": {GPUMEM: 1}}}), UNCOUNTED),
-    "a HelmRelease": (
-        an_object("helm.toolkit.fluxcd.io/v2", "HelmRelease", "x", "llama-swap", spec={"values": {"l": {GPUMEM: 1}}}),
-        UNCOUNTED,
-    ),
     "whole devices": (
         release(values=gpu()),
         "container of its pods asks for nvidia.com/gpu, and so this pod reaches a GPU",
@@ -45,10 +41,6 @@ RENDERED: dict[str, tuple[Manifest, str]] = {
     "a patch of a custom resource": (
         an_object("argoproj.io/v1alpha1", "RolloutPatch", "llama-swap", "llama-swap", spec={"replicas": 3}),
         "it changes a Rollout that the graph does not hold; declare the whole object",
-    ),
-    "a patch of a queue": (
-        an_object(names.KUEUE_API, "LocalQueuePatch", "x", "team-a", spec={}),
-        "it changes a LocalQueue that the graph does not hold",
     ),
     "a pod's template": (
         {**an_object("v1", "PodTemplate", "x", "llama-swap"), "template": workload(main=gpu())["spec"]["template"]},
@@ -68,9 +60,7 @@ def test_what_is_no_workload_of_its_own_is_counted_or_refused_in_one_line(case: 
 
 POD_WITH_GPU = {"template": workload(main=gpu())["spec"]["template"]}
 WAYS: dict[str, Manifest] = {
-    "RayCluster": an_object("ray.io/v1", "RayCluster", "x", spec={"headGroupSpec": POD_WITH_GPU}),
     "RayService": an_object("ray.io/v1", "RayService", "x", spec={"rayClusterConfig": {"headGroupSpec": POD_WITH_GPU}}),
-    "LeaderWorkerSet": an_object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "x", spec={"leader": POD_WITH_GPU}),
     "InferenceService": an_object("serving.kserve.io/v1beta1", "InferenceService", "x", spec={"model": gpu()}),
     "SparkApplication": an_object(
         "sparkoperator.k8s.io/v1beta2",

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from policy.rules import RULES
 from tenancy import names
 from tests.support import graphs, prod
-from tests.support.examples import Case, changed, program_of
+from tests.support.examples import CASES, Case, changed, program_of
 from tests.support.graphs import GPUMEM, Program, put
 
 Follow = Callable[[Program], object]
@@ -140,7 +139,6 @@ REMEDIES: dict[str, list[tuple[str, dict[str, Any] | Follow]]] = {
     ],
     "whole-mib 0": [("make them equal", on("llama-swap", f"{MAIN}.resources.requests", {GPUMEM: "5000"}))],
 }
-CASES = [Case(rule.id, number) for rule in RULES for number in range(len(rule.examples))]
 
 
 def test_each_example_has_its_remedies() -> None:
