@@ -323,15 +323,7 @@ def test_the_board_reads_the_cluster_only_for_readers_and_the_first_of_them_gets
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/secret/", 200),
-        ("GET", "/", 404),
-        ("GET", "/secret", 404),
-        ("POST", "/secret/", 405),
-        ("HEAD", "/secret/", 405),
-        ("DELETE", "/", 405),
-    ],
+    ("method", "path", "status"), [("GET", "/secret/", 200), ("GET", "/secret", 404), ("POST", "/secret/", 405)]
 )
 def test_the_page_answers_only_a_get_of_its_path(method: str, path: str, status: int) -> None:
     page, _ = served(read(sample()))

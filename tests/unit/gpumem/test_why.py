@@ -425,7 +425,6 @@ def test_a_refusal_from_before_the_pod_was_made_is_over() -> None:
         ("0/1 nodes are available: 1 node(s) had untolerated taint(s).", "taint"),
         ("0/1 nodes are available: 1 node(s) were unschedulable.", "cordoned"),
         ("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.", "selector"),
-        ("0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.", "refused"),
         ("0/3 nodes are available: 1 node(s) had volume node affinity conflict, 2 Insufficient cpu.", "refused"),
         (NO_CLAIM, "missing"),
         ("something new", "refused"),
@@ -486,9 +485,6 @@ def test_a_pod_that_is_kept_by_a_finalizer_has_not_failed() -> None:
     assert "finalizers keep it: example.com/keeps" in str(answer)
 
 
-CUSTOM = sorted(each.kind for each in FRAMEWORKS.values() if "." in each.group)
-
-
 def custom(found: FakeApi, kind: str, held: dict[str, Any] | None) -> FakeApi:
     framework = next(each for each in FRAMEWORKS.values() if each.kind == kind)
     version = f"{framework.group}/v1beta7"
@@ -497,13 +493,6 @@ def custom(found: FakeApi, kind: str, held: dict[str, Any] | None) -> FakeApi:
     found.objects[f"/apis/{version}/namespaces/team-a/{framework.resource}/train"] = made
     found.lists[f"{WORKLOADS}/namespaces/team-a/workloads"] = [held] if held else []
     return found
-
-
-@pytest.mark.parametrize("kind", CUSTOM)
-def test_work_of_each_kind_has_its_place_in_the_queue_and_what_is_missing(kind: str) -> None:
-    answer = one(custom(with_pods(), kind, workload()), f"{kind.lower()}s/train", "team-a")
-    assert (answer.reason, answer.more) == ("queue", ("couldn't assign flavors: 1 more needed",))
-    assert "0 of 1 waiting are before it" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -577,13 +566,6 @@ def test_the_first_workloads_before_a_queued_one_are_named() -> None:
     assert "  - before it: team-a/old-1, priority 0, 49m old\n  - and 2 more\n" in text
 
 
-def test_a_workload_in_no_queue_has_none_before_it() -> None:
-    assert one(with_pods(pod("ml", 3000, on="k8s-node1"))).ahead is None
-    first = one(queueing(), *JOB).ahead
-    assert first is not None
-    assert (first.total, first.first) == (0, ())
-
-
 BY_A_PLUGIN = (
     "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 {}. preemption: 0/2 nodes are"
 )
@@ -593,10 +575,7 @@ BY_A_PLUGIN = (
     ("plugin", "reason"),
     [
         ("Insufficient cpu", "resources"),
-        ("Too many pods", "refused"),
         ("node(s) had volume node affinity conflict", "refused"),
-        ("node(s) exceed max volume count", "refused"),
-        ("node(s) didn't match pod topology spread constraints", "refused"),
         ("node(s) a reason of a later Kubernetes", "refused"),
         (f"Insufficient {NAMES.gpumem}", "untried"),
         ("node(s) had untolerated taint {a: }", "untried"),

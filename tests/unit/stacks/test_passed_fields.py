@@ -18,15 +18,7 @@ REFUSED: list[tuple[str, Any, str]] = [
         {"max_priority_threshold": "5"},
         ".max_priority_threshold: '5' is not of type 'integer'",
     ),
-    (f"{QUEUE} stopPolicy", "Hold", ": unknown key; did you mean stop_policy?"),
-    (f"{QUEUE} coohrt", "lab", ": unknown key; did you mean cohort?"),
-    (f"{QUEUE} stop_policy", True, ": True is not one of ['None', 'Hold', 'HoldAndDrain']"),
     (f"{FLAVOR} node_labels", {"gpu": True}, ".gpu: True is not of type 'string'"),
-    (
-        "kueue wait_for_pods_ready",
-        {"timeout": "10 minutes"},
-        ".timeout: '10 minutes' does not match '^([0-9]+(\\\\.[0-9]+)?(h|m|s))+$'",
-    ),
     ("kueue multi_kueue", "site-a", ": 'site-a' is not of type 'object'"),
 ]
 

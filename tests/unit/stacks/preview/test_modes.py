@@ -55,10 +55,6 @@ CASES: dict[str, tuple[Resource, list[str]]] = {
         resource("NamespacePatch", "immich", Op.UPDATE, level("warn"), level("enforce")),
         ["namespaces begin to enforce Pod Security: immich"],
     ),
-    "another's namespace": (
-        resource("NamespacePatch", "immich", Op.UPDATE, level("warn"), level("enforce")),
-        ["namespaces begin to enforce Pod Security: immich"],
-    ),
     "an agent": (
         resource("CronJob", "watchdog", Op.UPDATE, dry("true"), dry("false")),
         ["agents begin to act: watchdog"],
