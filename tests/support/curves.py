@@ -61,13 +61,12 @@ class Script:
     uses: Callable[[], Sequence[Use]]
     driver_mib: int = 0
     status: int = 200
-    edit: Callable[[str], str] = lambda text: text
     scrapes: int = field(default=0, init=False)
 
     def metrics(self) -> tuple[int, str]:
         self.scrapes += 1
-        text = answer(self.uses(), age_seconds=1 + self.scrapes % 97 / 1000, driver_mib=self.driver_mib)
-        return self.status, self.edit(text)
+        age_seconds = 1 + self.scrapes % 97 / 1000
+        return self.status, answer(self.uses(), age_seconds=age_seconds, driver_mib=self.driver_mib)
 
     def health(self) -> tuple[int, str]:
         return 200, "ok\n"

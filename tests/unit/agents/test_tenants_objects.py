@@ -458,25 +458,14 @@ def extender(odd: bool) -> tuple[Any, list[str]]:
             informers.informer.apply({"type": kind, "object": item})
     victims = {OTHER_NODE: {"Pods": [{"UID": "uid-stays-for-ever"}]}}
     for item in odd_pods("", 3000) if odd else ():
-        for verb, arguments in (
-            ("filter", {"Pod": item, "NodeNames": [OTHER_NODE]}),
-            ("preempt", {"Pod": item, "NodeNameToMetaVictims": victims}),
-        ):
-            assert ask(verbs, verb, arguments)[0] in (200, 503)
-    asking = pod("new")
-    asking["metadata"]["namespace"] = "immich"
-    asking["spec"] |= {
-        "containers": trusted("new", "immich", 9000)["spec"]["containers"],
-        "priority": 9,
-        "nodeName": "",
-    }
-    small = deepcopy(asking)
-    small["metadata"]["uid"] = "uid-small"
-    small["spec"]["containers"] = trusted("small", "immich", 2000)["spec"]["containers"]
+        assert ask(verbs, "filter", {"Pod": item, "NodeNames": [OTHER_NODE]})[0] in (200, 503)
+        assert ask(verbs, "preempt", {"Pod": item, "NodeNameToMetaVictims": victims})[0] in (200, 503)
+    large, small = trusted("new", "immich", 9000, host=""), trusted("small", "immich", 2000, host="")
+    for each in (large, small):
+        each["spec"]["priority"] = 9
     answers = [
-        ask(verbs, "filter", {"Pod": asking, "NodeNames": [NODE]}),
-        ask(verbs, "preempt", {"Pod": asking, "NodeNameToMetaVictims": {NODE: {"Pods": [{"UID": "uid-low"}]}}}),
-        ask(verbs, "preempt", {"Pod": asking, "NodeNameToMetaVictims": {NODE: {"Pods": []}}}),
+        ask(verbs, "filter", {"Pod": large, "NodeNames": [NODE]}),
+        ask(verbs, "preempt", {"Pod": large, "NodeNameToMetaVictims": {NODE: {"Pods": [{"UID": "uid-low"}]}}}),
         ask(verbs, "filter", {"Pod": small, "NodeNames": [NODE]}),
         ask(verbs, "bind", {"PodName": "small", "PodNamespace": "immich", "PodUID": "uid-small", "Node": NODE}),
     ]

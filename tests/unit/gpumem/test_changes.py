@@ -10,7 +10,7 @@ import pytest
 
 from agents.gate.ownership import JournalEntry
 from agents.watchdog.types import Recycled
-from gpumem import cli, report
+from gpumem import cli
 from gpumem.changes import Changes, changes, changes_text
 from gpumem.paper import Paper
 from tenancy import names
@@ -217,8 +217,3 @@ def test_the_command_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert typed("changes --since 1h", found) == 0
     assert "immich/ml" not in capsys.readouterr().out
-
-
-def test_an_unknown_pool_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("changes --pool t5", with_events()) == report.FAILED
-    assert "--pool 't5' is no pool of the ledger" in capsys.readouterr().err

@@ -9,7 +9,6 @@ import pytest
 
 from gpumem import cluster
 from gpumem.paper import Paper
-from gpumem.who import UnknownNameError
 from gpumem.without import NoAnswerError, Without, without, without_text
 from tenancy.ledger import Ledger
 from tests.support.kubectl import (
@@ -139,11 +138,6 @@ def test_who_may_not_read_all_pods_learns_the_role_to_ask_for() -> None:
     found.refused.add(PODS)
     with pytest.raises(NoAnswerError, match="ask for the ClusterRole gpumem-operator"):
         without(cluster.read(found, SYSTEM, lambda: "immich"), "k8s-node1")
-
-
-def test_an_unknown_node_is_an_error() -> None:
-    with pytest.raises(UnknownNameError, match="--node 'k8s-node9' is no node of a pool"):
-        drained(of="k8s-node9")
 
 
 def test_a_pod_that_ends_needs_no_place_and_is_not_listed() -> None:

@@ -125,15 +125,12 @@ STRANGERS: dict[str, tuple[Manifest, str]] = {
 }
 LET_IN: dict[str, Manifest] = {
     "any node": web(memory("1Gi", "2Gi")),
-    "any node of a zone": web(memory("1Gi", "2Gi"), nodeSelector={"zone": "a"}),
     "every taint tolerated": web(memory("1Gi", "2Gi"), tolerations=[{"operator": "Exists"}]),
     "what it requests and no more": web(memory("2Gi", "2Gi"), nodeSelector=HOST),
-    "a limit alone, which is the request": web(memory(None, "2Gi"), nodeSelector=HOST),
     "no more beyond than a victim holds": web(memory("1Gi", "1536Mi"), nodeSelector=HOST),
     "nothing reserved": web({}, nodeSelector=HOST),
     "another node": web(memory("1Gi", "2Gi"), nodeSelector={"kubernetes.io/hostname": "node-5"}),
     "any node but these": web(memory("1Gi", "2Gi"), affinity=affinity(AWAY)),
-    "nodes of other names": web(memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "In", ["node-5"]))),
     "nodes without the label": web(
         memory("1Gi", "2Gi"), affinity=affinity(("kubernetes.io/hostname", "DoesNotExist", []))
     ),

@@ -100,12 +100,6 @@ def test_a_capacity_that_cannot_be_verified_is_refused(labels: Mapping[str, str]
         raise AssertionError(finding.note)
 
 
-@pytest.mark.parametrize(("bound_mib", "left"), [(0, None), (3000, 3000)])
-def test_what_was_advertised_before_the_doubt_takes_nothing_new(bound_mib: int, left: int | None) -> None:
-    actions = judged(node({"gpu": "t4"}, gpumem="14k", gpu_count="14k"), T4, bound_mib=bound_mib)
-    assert written(actions) == [left]
-
-
 @pytest.mark.parametrize(
     ("selector", "remedy"),
     [

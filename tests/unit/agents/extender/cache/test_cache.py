@@ -7,7 +7,7 @@ import pytest
 from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
 from agents.extender.cache.drift import DeviceDrift, Drift, drift_of
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import PodInfo, PodState, PodWithoutGpu
+from agents.extender.cache.pod_info import PodInfo, PodWithoutGpu
 from agents.extender.cache.search import Answer
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support.devices import bound, cache_of, inventory, take, victims
@@ -175,19 +175,6 @@ def test_pods_on_unknown_or_unhealthy_devices_do_not_leave() -> None:
     cache.update_pod(bound("ailing", "N", 8000, 0))
     cache.update_pod(bound("well", "N", 8000, 1))
     assert victims(cache, MemoryRequest(1), "N", {"ailing", "well"}) == ("well",)
-
-
-def test_the_usage_shows_the_pods_of_each_device_and_their_states() -> None:
-    cache = cache_of(inventory("N", 8000, 9000))
-    cache.update_pod(bound("pod", "N", 4000, 0, 1))
-    take(cache, "assumed", MemoryRequest(1000), "N")
-    cache.fit("reserved", MemoryRequest(5000), ["N"], 0.0)
-    (node,) = cache.snapshot()
-    assert [[(pod.uid, pod.request.mib, pod.state) for pod in device.pods] for device in node.devices] == [
-        [("assumed", 1000, PodState.ASSUMED), ("pod", 4000, PodState.BOUND)],
-        [("pod", 4000, PodState.BOUND), ("reserved", 5000, PodState.RESERVED)],
-    ]
-    assert [(device.held_mib, device.room_mib) for device in node.devices] == [(5000, 3000), (9000, 0)]
 
 
 def test_a_node_stays_as_it_was_read_while_the_cache_changes() -> None:
