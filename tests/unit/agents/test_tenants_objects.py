@@ -3,14 +3,14 @@
 docs/choosing/fields.md lists the fields that the API server does not validate.
 """
 
-import io
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -27,10 +27,7 @@ from agents.gate.main import GateRun
 from agents.guard.follow import AdjustmentRule, PodWatcher
 from agents.guard.main import ProcessGuard
 from agents.guard.oom_score_adj import AdjOutcome
-from agents.kube.client import Api, Object
-from agents.kube.nodes import NODES
-from agents.kube.paths import ApiPath
-from agents.kube.pods import PODS, pods_of
+from agents.kube.client import Object
 from agents.kube.slices import SLICES
 from agents.node.cgroup import Container
 from agents.node.pods import NodePod, NodePods
@@ -38,7 +35,6 @@ from agents.reconcile.main import Reconciler
 from agents.reconcile.main import Settings as ReconcileSettings
 from agents.runtime.clock import Clock
 from agents.runtime.http_message import HttpRequest
-from agents.runtime.log import Log
 from agents.telemetry.client import Scraper
 from agents.watchdog.main import Settings as WatchdogSettings
 from agents.watchdog.main import WatchdogRun
@@ -46,16 +42,17 @@ from tenancy import names
 from tenancy.choices import Source
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import (
+    GPU_POD,
+    GPU_POD_VALUE,
     KUEUE_API,
     KUEUE_POD_SET_LABEL,
     KUEUE_WORKLOAD_ANNOTATION,
     LABEL_GPU_COUNT,
-    LEDGER_KEY,
     SCHEDULER_NAME,
 )
 from tenancy.units import MIB
 from tests.support.exporters import add_exporter, card, device_reader
-from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, SYSTEM, T4, FakeCluster, FakeTime, Served, merge
+from tests.support.fake_cluster import DOMAIN, LABELS, NAMES, SYSTEM, T4, FakeCluster, Served, merge
 from tests.support.gating import ALWAYS, SETTINGS, TTS, add_deployment, path_of
 
 NODE, OTHER_NODE = "k8s-node1", "other"
@@ -69,7 +66,6 @@ LEDGER = Ledger(
     seats=(Seat(name="s", tenant="immich", pool=POOL.name, gpumem_mib=3000),),
     queue_tenants=("n",),
 )
-LEDGER_PATH = FakeCluster().ledger_path
 LONG = "x" * 200 * 1024
 ENDLESS = 2**63 - 1
 
@@ -121,7 +117,7 @@ def pod(name: str, change: dict[str, Any] | None = None) -> dict[str, Any]:
             "uid": f"uid-{name}",
             "resourceVersion": "1",
             "creationTimestamp": CREATED,
-            "labels": {KUEUE_POD_SET_LABEL: "main"},
+            "labels": {KUEUE_POD_SET_LABEL: "main", GPU_POD: GPU_POD_VALUE},
             "annotations": {NAMES.device_uuid: "GPU-0", NAMES.device_index: "0"},
             "ownerReferences": [{"controller": True, "kind": "ReplicaSet", "name": "rs", "uid": "u"}],
         },
@@ -155,89 +151,41 @@ def odd_pods(host: str, mib: int | None = None) -> list[dict[str, Any]]:
     return found
 
 
-class OddApi(Api):
-    """Answers an agent's requests from its lists. `odd` has the objects of a tenant."""
+class Bench(Served):
+    """A cluster with a ledger, and with the pods of a tenant if a pass adds them."""
 
-    def __init__(self) -> None:
-        self.time = None
-        self.objects: dict[str, dict[str, Any]] = {}
-        self.lists: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-        self.odd: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-        self.writes: list[tuple[str, Any]] = []
-
-    def close(self) -> None:
-        pass
-
-    def find(self, path: ApiPath) -> Object | None:
-        return self.objects.get(path)
-
-    def get(self, path: ApiPath) -> Object:
-        return self.objects[path]
-
-    def pages(self, path: ApiPath, **parameters: str) -> Iterator[Object]:
-        selector = parameters.get("fieldSelector", "")
-        usual = [item for item in self.lists[path] if _selected(item, selector)]
-        yield {"metadata": {"resourceVersion": "1"}, "items": [*self.odd[path], *usual]}
-
-    def create(self, path: ApiPath, body: Object) -> Object:
-        self.writes.append((path, body))
-        return body
-
-    def merge_patch(self, path: ApiPath, body: Object) -> Object:
-        self.writes.append((path, body))
-        target = self.objects.setdefault(path.partition("?")[0].removesuffix("/status"), {"metadata": {}})
-        merge(target, body)
-        return {**target, "metadata": {"resourceVersion": "1"}}
-
-
-def _selected(item: Object, selector: str) -> bool:
-    for term in selector.split(","):
-        key, _, value = term.partition("=")
-        parent, _, name = key.partition(".")
-        if key in ("spec.nodeName", "metadata.name") and item[parent].get(name, "") != value:
-            return False
-    return True
-
-
-@dataclass
-class Bench:
-    api: OddApi = field(default_factory=OddApi)
-    output: io.StringIO = field(default_factory=io.StringIO)
-    time: FakeTime = field(default_factory=FakeTime)
-
-    def __post_init__(self) -> None:
-        finalizers = [NAMES.capacity_finalizer]
-        self.api.objects[LEDGER_PATH] = {
-            "kind": "ConfigMap",
-            "metadata": {"name": names.LEDGER, "resourceVersion": "1", "finalizers": finalizers},
-            "data": {LEDGER_KEY: json.dumps(LEDGER.to_data())},
-        }
-        self.api.lists[LEDGER_PATH.rpartition("/")[0]] = [self.api.objects[LEDGER_PATH]]
+    def __init__(self, mount: Path) -> None:
+        super().__init__(cluster=FakeCluster(now=START), mount=mount)
+        self.cluster.add_ledger(text=json.dumps(LEDGER.to_data()))
+        self.cluster.add_node(NODE, SHOWN)
         for agent in (names.WATCHDOG, names.GATE, names.RECONCILE):
             path = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.journal(agent)}"
-            self.api.objects[path] = {"metadata": {"name": "journal", "resourceVersion": "1"}}
+            self.cluster.objects[path] = {"metadata": {"name": "journal", "resourceVersion": "1"}}
 
     @property
     def clock(self) -> Clock:
         return replace(self.time.clock(), now=lambda: START + timedelta(seconds=self.time.seconds))
 
     @property
-    def log(self) -> Log:
-        return Log("test", self.output)
-
-    @property
     def problems(self) -> list[str]:
-        return [line["message"] for line in map(json.loads, self.output.getvalue().splitlines())]
+        return [line["message"] for line in self.lines()]
+
+    def add(self, pods: list[dict[str, Any]]) -> None:
+        self.cluster.pods += pods
+
+    def wait(self, seconds: float) -> None:
+        self.time.seconds += seconds
+        self.cluster.now = self.clock.now()
 
     def writes(self, *parts: str) -> list[tuple[str, Any]]:
-        found = [(path, body) for path, body in self.api.writes if any(part in path for part in parts)]
-        return [each for each in found if "/events" not in each[0]]
+        asked = zip(self.cluster.requests, self.cluster.bodies, strict=True)
+        return [(path, body) for (method, path), body in asked if method != "GET" and any(p in path for p in parts)]
 
 
-def node(name: str, **changes: Any) -> dict[str, Any]:
-    metadata = {"name": name, "uid": "u", "resourceVersion": "1", "labels": dict(SHOWN), "annotations": {}}
-    status = {"capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"}}
-    return {"kind": "Node", "metadata": metadata, "status": status, **changes}
+def tell(pods: list[dict[str, Any]], apply: Callable[[Object], object]) -> None:
+    for item in pods:
+        for kind in ("MODIFIED", "DELETED", "ADDED"):
+            apply({"type": kind, "object": item})
 
 
 def resource_slice(host: str) -> dict[str, Any]:
@@ -261,9 +209,9 @@ def resource_slice(host: str) -> dict[str, Any]:
     }
 
 
-def trusted(name: str, namespace: str, mib: int | None, host: str = NODE, **metadata: Any) -> dict[str, Any]:
+def trusted(name: str, namespace: str, mib: int | None, host: str = NODE) -> dict[str, Any]:
     found = pod(name)
-    found["metadata"] |= {"namespace": namespace, "labels": {}, "annotations": {}, **metadata}
+    found["metadata"] |= {"namespace": namespace, "labels": {GPU_POD: GPU_POD_VALUE}, "annotations": {}}
     found["metadata"]["ownerReferences"] = [
         {"controller": True, "kind": "ReplicaSet", "name": f"{name}-rs", "uid": f"rs-{name}"}
     ]
@@ -272,48 +220,38 @@ def trusted(name: str, namespace: str, mib: int | None, host: str = NODE, **meta
     return found
 
 
-Pass = Callable[[bool], tuple[Any, list[str]]]
+Pass = Callable[[Bench, bool], Any]
 
 
-def watchdog(odd: bool) -> tuple[Any, list[str]]:
-    bench = Bench()
-    api = bench.api
+def watchdog(bench: Bench, odd: bool) -> Any:
     queued = trusted("train", "n", 3000)
     queued["metadata"]["labels"] = {KUEUE_POD_SET_LABEL: "main"}
     queued["metadata"]["annotations"] = {KUEUE_WORKLOAD_ANNOTATION: "job-a"}
-    api.lists[NODES] = [node(NODE)]
-    api.lists[PODS] = [trusted("immich-ml", "immich", 3000), trusted("frigate", "frigate", 5000), queued]
+    bench.add(odd_pods(NODE, 3000) if odd else [])
+    bench.add([trusted("immich-ml", "immich", 3000), trusted("frigate", "frigate", 5000), queued])
     job_set = {"controller": True, "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "s"}
     queued["metadata"]["ownerReferences"] = [{**job_set, "apiVersion": "batch/v1", "kind": "Job", "uid": "j"}]
-    work = {
-        "Job": {"metadata": {"uid": "j", "ownerReferences": [job_set]}},
-        "Workload": {"metadata": {"ownerReferences": [job_set], "resourceVersion": "1"}, "spec": {}},
+    bench.cluster.objects["/apis/batch/v1/namespaces/n/jobs/s"] = {
+        "metadata": {"uid": "j", "ownerReferences": [job_set]}
     }
-    api.objects["/apis/batch/v1/namespaces/n/jobs/s"] = work["Job"]
-    api.objects[f"/apis/{KUEUE_API}/namespaces/n/workloads/job-a"] = work["Workload"]
-    if odd:
-        api.odd[PODS] = odd_pods(NODE, 3000)
-    add_exporters(api)
+    bench.cluster.objects[f"/apis/{KUEUE_API}/namespaces/n/workloads/job-a"] = {
+        "metadata": {"ownerReferences": [job_set], "resourceVersion": "1"},
+        "spec": {},
+    }
+    add_exporter(bench, node=NODE)
     run = WatchdogRun(
         settings=WatchdogSettings(
             ledger_namespace=SYSTEM, exporter_namespace="nodes", exporter_port=1, dry_run=False, interval_seconds=5,
             run_seconds=0, pod_name="w", tenants=("immich", "n"), minimum_age_seconds=120, cool_down_seconds=600,
             grace_seconds=20, evictions_per_hour=6, least_free_mib=0,
         ),
-        api=api, clock=bench.clock, log=bench.log,
+        api=bench.api(), clock=bench.clock, log=bench.log(),
         scraper=scraper({"immich/immich-ml": 10_700, "frigate/frigate": 4_000}, {"n/train": 14_360}),
     )  # fmt: skip
     for _ in range(2):
         run.take()
-        bench.time.seconds += 5
-    return [path for path, _ in bench.writes("/eviction", "/workloads/") if "/odd" not in path], bench.problems
-
-
-def add_exporters(api: OddApi) -> None:
-    cluster = FakeCluster()
-    add_exporter(Served(cluster=cluster, mount=None), node=NODE)  # type: ignore[arg-type]
-    api.lists[pods_of("nodes")] = cluster.pods
-    api.lists[PODS] += cluster.pods
+        bench.wait(5)
+    return bench.writes("/eviction", "/workloads/")
 
 
 def scraper(*used_mib: dict[str, int]) -> Scraper:
@@ -333,73 +271,53 @@ def scraper(*used_mib: dict[str, int]) -> Scraper:
     return Scraper(page=lambda url: reader.metrics()[1].encode())
 
 
-class Following:
-    def take(self, seconds: float) -> list[Any]:
-        return []
-
-    def close(self) -> None:
-        pass
-
-
-def gate(odd: bool) -> tuple[Any, list[str]]:
-    bench = Bench()
-    api, cluster = bench.api, FakeCluster()
+def gate(bench: Bench, odd: bool) -> Any:
     other = replace(ALWAYS, name="ytdlp", deployment="ytdlp", namespace="n")
     for each in (TTS, other):
-        add_deployment(cluster, each)
-    api.objects |= cluster.objects
-    api.lists[NODES] = [node(NODE)]
-    api.lists[PODS] = [trusted("immich-ml", "immich", 3000)]
+        add_deployment(bench.cluster, each)
     if odd:
-        waiting = [{**each, "status": {"phase": "Pending"}} for each in odd_pods("", 3000)]
-        api.odd[PODS] = [*odd_pods(NODE), *waiting]
+        bench.add(odd_pods(NODE))
+        bench.add([{**each, "status": {"phase": "Pending"}} for each in odd_pods("", 3000)])
         scaler = {"metadata": {"namespace": "n", "name": "h"}, "spec": {"scaleTargetRef": {"name": "../x"}}}
-        api.odd[f"/apis/keda.sh/v1alpha1/namespaces/{TTS.namespace}/scaledobjects"] = [scaler]
-        merge(api.objects[path_of(other)], {"spec": {"template": {"spec": ODD["endless-gpumem"]["spec"]}}})
-    add_exporters(api)
+        path = f"/apis/keda.sh/v1alpha1/namespaces/{TTS.namespace}/scaledobjects"
+        bench.cluster.objects[path] = {"metadata": {}, "items": [scaler]}
+        merge(bench.cluster.objects[path_of(other)], {"spec": {"template": {"spec": ODD["endless-gpumem"]["spec"]}}})
+    bench.add([trusted("immich-ml", "immich", 3000)])
+    add_exporter(bench, node=NODE)
     run = GateRun(
         settings=replace(SETTINGS, gates=(ALWAYS, other), exporter_port=1),
-        api=api, clock=bench.clock, log=bench.log, scraper=scraper({"immich/immich-ml": 2_000}, {}),
+        api=bench.api(), clock=bench.clock, log=bench.log(), scraper=scraper({"immich/immich-ml": 2_000}, {}),
     )  # fmt: skip
-    run.cache.watch = lambda api, clock, sources: Following()
+    run.cache.watch = mock.Mock(**{"return_value.take.return_value": []})
     for _ in range(3):
         run.take()
-        bench.time.seconds += 10
-    return bench.writes(path_of()), bench.problems
+        bench.wait(10)
+    return bench.writes(path_of())
 
 
-def reconcile(odd: bool) -> tuple[Any, list[str]]:
-    bench = Bench()
-    api = bench.api
+def reconcile(bench: Bench, odd: bool) -> Any:
     ledger = replace(LEDGER, pools=(replace(POOL, source=Source.DECLARED),))
-    api.objects[LEDGER_PATH]["data"] = {LEDGER_KEY: json.dumps(ledger.to_data())}
-    api.lists[NODES] = [node(NODE)]
-    api.lists[PODS] = [trusted("immich-ml", "immich", 3000)]
-    api.lists[SLICES] = [resource_slice(NODE)]
+    bench.cluster.add_ledger(text=json.dumps(ledger.to_data()))
+    bench.cluster.objects[f"{SLICES}/{NODE}"] = resource_slice(NODE)
     if odd:
-        api.lists[NODES].append(node(OTHER_NODE))
-        api.odd[PODS] = odd_pods(OTHER_NODE, 3000)
+        bench.cluster.add_node(OTHER_NODE, SHOWN)
+        bench.add(odd_pods(OTHER_NODE, 3000))
+    bench.add([trusted("immich-ml", "immich", 3000)])
     run = Reconciler(
         settings=ReconcileSettings(ledger_namespace=SYSTEM, pod_name="r", interval_seconds=10, run_seconds=0),
-        api=api, clock=bench.clock, log=bench.log,
+        api=bench.api(), clock=bench.clock, log=bench.log(),
     )  # fmt: skip
     run.attempt()
-    return bench.writes(f"/{NODE}/status"), bench.problems
+    return bench.writes(f"/{NODE}/status")
 
 
-def guard(odd: bool) -> tuple[Any, list[str]]:
-    bench = Bench()
-    own = trusted("immich-ml", "n", None)
-    bench.api.lists[PODS] = [own]
-    bench.api.objects[f"{NODES}/{NODE}"] = node(NODE)
-    if odd:
-        bench.api.odd[PODS] = odd_pods(NODE)
+def guard(bench: Bench, odd: bool) -> Any:
+    tenants = odd_pods(NODE) if odd else []
+    bench.add([*tenants, trusted("immich-ml", "n", None)])
     rule = AdjustmentRule(members=frozenset({"n/llm"}), allocatable_mib=64_000, memory_mib=64_000)
-    follower = PodWatcher(api=bench.api, node=NODE, rule=rule, clock=bench.clock, log=bench.log)
+    follower = PodWatcher(api=bench.api(), node=NODE, rule=rule, clock=bench.clock, log=bench.log())
     follower.informer.lists()
-    for item in bench.api.odd[PODS]:
-        for kind in ("MODIFIED", "DELETED", "ADDED"):
-            follower.informer.apply({"type": kind, "object": item})
+    tell(tenants, follower.informer.apply)
     held: dict[int, int] = {}
 
     def hold(pid: int, container: Container, adj: int) -> AdjOutcome:
@@ -409,24 +327,19 @@ def guard(odd: bool) -> tuple[Any, list[str]]:
     groups = ["uid-immich-ml", *(f"uid-{name}" for name in ODD)]
     ProcessGuard(
         scan=lambda problems: {pid: Container(uid, "c") for pid, uid in enumerate(groups)},
-        hold=hold, follower=follower, tell=lambda event: None, clock=bench.clock, log=bench.log,
+        hold=hold, follower=follower, tell=lambda event: None, clock=bench.clock, log=bench.log(),
     ).pass_once()  # fmt: skip
-    return held[0], bench.problems
+    return held[0]
 
 
-def exporter(odd: bool) -> tuple[Any, list[str]]:
-    bench = Bench()
-    bench.api.lists[PODS] = [trusted("immich-ml", "immich", 3000)]
-    bench.api.lists[NODES] = [node(NODE)]
-    if odd:
-        bench.api.odd[PODS] = odd_pods(NODE, 3000)
+def exporter(bench: Bench, odd: bool) -> Any:
+    tenants = odd_pods(NODE, 3000) if odd else []
+    bench.add([*tenants, trusted("immich-ml", "immich", 3000)])
     informer = RegistryInformer(
-        api=bench.api, node=NODE, ledger_namespace=SYSTEM, clock=bench.clock, log=bench.log, slices=True
+        api=bench.api(), node=NODE, ledger_namespace=SYSTEM, clock=bench.clock, log=bench.log(), slices=True
     )
     informer.informer.lists()
-    for item in bench.api.odd[PODS]:
-        for kind in ("MODIFIED", "DELETED", "ADDED"):
-            informer.informer.apply({"type": kind, "object": {**item, "kind": "Pod"}})
+    tell(tenants, informer.informer.apply)
     used = {Container("uid-immich-ml", "aaa"): 4000 * MIB}
     used |= {Container(f"uid-{name}", "aaa"): MIB for name in ODD}
     reader = DeviceReader(
@@ -436,26 +349,22 @@ def exporter(odd: bool) -> tuple[Any, list[str]]:
     reader.sample()
     status, body = reader.metrics()
     lines = [line for line in body.splitlines() if 'pod="immich-ml"' in line or line.startswith("gpu_device")]
-    return (status, lines), bench.problems
+    return status, lines
 
 
-def extender(odd: bool) -> tuple[Any, list[str]]:
-    bench = Bench()
-    api = bench.api
-    api.lists[NODES] = [node(NODE)]
-    api.lists[PODS] = [trusted("low", "immich", 9000), trusted("lower", "immich", 9000)]
-    for index, each in enumerate(api.lists[PODS]):
+def extender(bench: Bench, odd: bool) -> Any:
+    own = [trusted("low", "immich", 9000), trusted("lower", "immich", 9000)]
+    for index, each in enumerate(own):
         each["metadata"]["annotations"] = {NAMES.device_uuid: f"GPU-{index}", NAMES.device_index: str(index)}
         each["spec"]["priority"] = -index
-    api.lists[SLICES] = [resource_slice(NODE)]
+    bench.cluster.objects[f"{SLICES}/{NODE}"] = resource_slice(NODE)
+    tenants = odd_pods(OTHER_NODE, 3000) if odd else []
     if odd:
-        api.lists[NODES].append(node(OTHER_NODE))
-        api.odd[PODS] = odd_pods(OTHER_NODE, 3000)
+        bench.cluster.add_node(OTHER_NODE, SHOWN)
+    bench.add([*tenants, *own])
     verbs, informers = handlers(bench)
     informers.list_all()
-    for item in api.odd[PODS]:
-        for kind in ("MODIFIED", "DELETED", "ADDED"):
-            informers.informer.apply({"type": kind, "object": item})
+    tell(tenants, informers.informer.apply)
     victims = {OTHER_NODE: {"Pods": [{"UID": "uid-stays-for-ever"}]}}
     for item in odd_pods("", 3000) if odd else ():
         assert ask(verbs, "filter", {"Pod": item, "NodeNames": [OTHER_NODE]})[0] in (200, 503)
@@ -470,11 +379,11 @@ def extender(odd: bool) -> tuple[Any, list[str]]:
         ask(verbs, "bind", {"PodName": "small", "PodNamespace": "immich", "PodUID": "uid-small", "Node": NODE}),
     ]
     bound = [body["metadata"]["annotations"][NAMES.device_uuid] for _, body in bench.writes("/binding")]
-    return (answers, bound), bench.problems
+    return answers, bound
 
 
 def handlers(bench: Bench) -> tuple[VerbHandler, Informers]:
-    api, clock, log, cache = bench.api, bench.clock, bench.log, Cache()
+    api, clock, log, cache = bench.api(), bench.clock, bench.log(), Cache()
     informers = Informers(api=api, cache=cache, ledger_namespace=SYSTEM, clock=clock, log=log)
     informers.ledger, informers.problem = LEDGER, None
     waiting = WaitingPods(
@@ -507,10 +416,11 @@ PASSES: dict[str, Pass] = {
 
 
 @pytest.mark.parametrize("agent", PASSES)
-def test_what_a_tenant_writes_ends_no_pass_and_changes_no_other_decision(agent: str) -> None:
-    expected, _ = PASSES[agent](False)
+def test_what_a_tenant_writes_ends_no_pass_and_changes_no_other_decision(agent: str, served: Served) -> None:
+    expected = PASSES[agent](Bench(served.mount), False)
     assert expected
-    found, problems = PASSES[agent](True)
-    assert found == expected
+    bench = Bench(served.mount)
+    assert PASSES[agent](bench, True) == expected
+    problems = bench.problems
     # A memory limit of any size is readable, so the guard has no problem with a pod.
     assert any(" n/endless-" in each for each in problems) is (agent != "guard"), problems
