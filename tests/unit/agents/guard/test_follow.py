@@ -34,10 +34,6 @@ def protected(name: str = "llm", adj: int = GUARDED) -> ProtectedPod:
     return ProtectedPod(namespace="inference", name=name, uid=f"uid-{name}", group_uid=f"uid-{name}", adj=adj)
 
 
-def test_a_pod_of_the_tenant_and_the_class_is_protected_by_its_own_limit() -> None:
-    assert RULE.protect(Pod(pod())) == protected()
-
-
 @pytest.mark.parametrize(
     "other",
     [

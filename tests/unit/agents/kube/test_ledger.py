@@ -6,12 +6,10 @@ from typing import Any
 import pytest
 
 from agents.kube.ledger import LedgerError, StoredLedger, stored_ledger
-from tenancy.ledger import Ledger, Pool, QueueQuota, Seat
+from tenancy.ledger import Ledger, QueueQuota, Seat
 from tenancy.names import LEDGER, LEDGER_KEY
+from tests.support.fake_cluster import T4
 
-T4 = Pool(
-    name="t4", node_selector={"gpu": "t4"}, nodes=1, device_count=1, memory_mib=15360, reserve_mib=1360, floor_mib=1536
-)
 NOW = Ledger(
     domain="viktorbarzin.me",
     pools=(T4,),

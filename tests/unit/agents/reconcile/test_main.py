@@ -1,6 +1,5 @@
 """Tests reconcile with a fake cluster: the nodes, the Events and the exit status."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -175,17 +174,8 @@ def test_a_broken_ledger_cannot_hold_up_its_own_deletion(served: Served, retired
     assert retired.ledger_path not in retired.objects
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("{", "is not JSON"),
-        (json.dumps({"domain": "x.y", "pools": [{"name": 3}]}), r"ledger\.pools\.0\.name: must be a string \(got 3\)"),
-    ],
-)
-def test_a_broken_ledger_ends_the_run_and_leaves_the_nodes_alone(
-    served: Served, fresh: FakeCluster, text: str, problem: str
-) -> None:
-    fresh.add_ledger(text=text)
-    with pytest.raises(LedgerError, match=problem):
+def test_a_broken_ledger_ends_the_run_and_leaves_the_nodes_alone(served: Served, fresh: FakeCluster) -> None:
+    fresh.add_ledger(text="{")
+    with pytest.raises(LedgerError, match="is not JSON"):
         reconciler(served).run()
     assert patches(fresh) == []

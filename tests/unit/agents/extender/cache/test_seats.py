@@ -53,14 +53,6 @@ def test_who_has_no_seat_is_kept_out_by_what_is_measured() -> None:
         assert cache.assume("new", MemoryRequest(3000), "N", 0.0, entitlement).pod is None
 
 
-def test_a_seat_without_room_by_the_ledger_is_refused_whatever_is_free() -> None:
-    cache = cache_of(inventory("N", 14000))
-    cache.update_pod(bound("other", "N", 10000, 0))
-    cache.measure("N", {0: 14000}, 0.0)
-    fits = cache.fit("seat", MemoryRequest(5000), ["N"], 0.0, SEATED, by_ledger=True)
-    assert (fits.nodes, fits.short) == ((), ())
-
-
 @pytest.mark.parametrize("free_mib", [9000, 4000], ids=["could load it", "lacks the least"])
 def test_a_seat_gets_the_device_and_the_node_that_could_load_it_or_lack_the_least(free_mib: int) -> None:
     cache = cache_of(inventory("N", 5000, 9000), inventory("A", 5000), inventory("B", 90000))
