@@ -6,7 +6,7 @@ This module runs after all other modules of its cluster.
 from tenancy import names
 from tests.support.e2e.agents import run_once, without_runs
 from tests.support.e2e.interrupting import LEDGER, is_retiring, kill_amid
-from tests.support.e2e.killed_rollouts import expect_one_state
+from tests.support.e2e.one_state import expect_one_state
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import SYSTEM, Rollout, await_running, job, jobs, submit
 from tests.support.prod import raw

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.e2e.agents import rollout_jobs
 from tests.support.e2e.bucket import bucket
 from tests.support.e2e.interrupting import kill_amid
-from tests.support.e2e.killed_rollouts import expect_one_state
+from tests.support.e2e.one_state import expect_one_state
 from tests.support.e2e.remains import left_behind
 from tests.support.e2e.rollout import GPU_COUNT, GPUMEM, Rollout
 from tests.support.waiting import becomes

@@ -16,8 +16,8 @@ import yaml
 
 from tenancy import names
 from tests.support.e2e.interrupting import kill_at
-from tests.support.e2e.killed_rollouts import expect_equal, of_stack
 from tests.support.e2e.lab import CLASSES, NAMESPACES, Lab
+from tests.support.e2e.one_state import expect_equal, of_stack
 from tests.support.waiting import eventually
 from tests.support.workspace import Outcome
 
