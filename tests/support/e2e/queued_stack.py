@@ -36,6 +36,8 @@ _BORROWS = {
         "borrow_within_cohort": {"policy": "LowerPriority", "max_priority_threshold": 500},
     },
 }
+# Kueue makes the submitter of a RayJob, with requests for CPU and memory.
+_FOR_SUBMITTERS = {"cores": {"cpu": {"nominal": 8}, "memory": {"nominal": "8Gi"}}}
 _CORES = {"cores": {"cpu": {"nominal": "1500m"}, "memory": {"nominal": "2Gi"}}}
 # Each of these ClusterQueues has a LocalQueue of the same name.
 _OF_THE_CHOOSERS = {
@@ -67,7 +69,7 @@ _QUEUES = {
         }
     },
     "cohorts": {"lab": {"parent_name": "whole-site"}, "whole-site": {"quotas": one("site")}},
-    "cluster_queues": {"gpus": {"quotas": {"gpus": {GPU: {"nominal": GPUS}}}}, **_OF_THE_CHOOSERS},
+    "cluster_queues": {"gpus": {"quotas": {"gpus": {GPU: {"nominal": GPUS}}, **_FOR_SUBMITTERS}}, **_OF_THE_CHOOSERS},
     "local_queues": {
         QUEUE: {"tenant": TEAM, "cluster_queue": "gpus"},
         "of-team-b": {"tenant": OTHERS, "cluster_queue": "gpus", "name": DEFAULT},
