@@ -42,8 +42,11 @@ def within_the_queue(prod: Rollout) -> str:
     return str(prod.get(CLUSTER_QUEUE)["spec"]["preemption"]["withinClusterQueue"])
 
 
-def test_an_up_whose_api_server_restarts_fails_with_its_address(prod: Rollout) -> None:
-    """Pulumi's Kubernetes provider does not retry its requests."""
+def test_an_up_amid_which_the_api_server_restarts_ends_and_names_its_address_if_it_fails(prod: Rollout) -> None:
+    """It fails if the provider asks while there is no API server, and goes on if it happens to ask before and after.
+
+    The next test completes it in both cases.
+    """
 
     def change(config: Any) -> None:
         config["tenants"].update({name: {} for name in GUESTS})
@@ -57,8 +60,7 @@ def test_an_up_whose_api_server_restarts_fails_with_its_address(prod: Rollout) -
         prod.cluster.restart("kube-apiserver")
         interrupted = up.result()
     address = prod.cluster.api.server.removeprefix("https://")
-    assert interrupted.code != 0
-    assert address in interrupted.text, interrupted.text
+    assert interrupted.code == 0 or address in interrupted.text, interrupted.text
     becomes(lambda: prod.cluster.api.request("GET", "/readyz").code, 200, "the API server is back")
 
 
