@@ -63,8 +63,8 @@ def overdrawn(ledger: Ledger) -> Iterator[str]:
     for pool, key in product(ledger.shared_pools, ("cpus", "host_memory_mib")):
         seats, of_a_node = ledger.seats_in(pool.name), getattr(pool, key)
         own = {seat: getattr(seat, key) for seat in seats if getattr(seat, key) is not None}
-        if of_a_node is None or not own:
-            continue
+        if of_a_node is None or not own or not pool.memory_mib * pool.gpus:
+            continue  # The rule `physical` reports a pool without devices.
         part = sum(seat.total_mib for seat in seats if seat not in own) / (pool.memory_mib * pool.gpus)
         asked = sum(most * seat.replicas for seat, most in own.items()) + part * of_a_node * pool.nodes
         over, largest = asked - of_a_node * pool.nodes, max(own, key=lambda seat: own[seat] * seat.replicas)

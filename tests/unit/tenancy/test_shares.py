@@ -49,3 +49,7 @@ def test_what_seats_may_request_together_is_there(cpus: int, remedy: list[str]) 
     other = replace(SEAT, name="other", gpumem_mib=10_000, replicas=2)
     found = overdrawn(ledger(replace(SEAT, cpus=cpus, replicas=2), other))
     assert [line.rpartition("; ")[2] for line in found] == remedy
+
+
+def test_a_pool_without_nodes_is_reported_elsewhere() -> None:
+    assert list(overdrawn(ledger(replace(SEAT, cpus=99), pool=replace(POOL, nodes=0)))) == []
