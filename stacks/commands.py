@@ -92,7 +92,8 @@ class State:
 def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | None = None) -> int:
     """Previews the stack and prints a report. The exit code of a preview is 0 if the policy pack accepts the stack.
 
-    Also draws the seats and what changes into a file. By default, `before` is the stack's state.
+    Also draws the seats and what changes into a file. What changes is compared with the stack file `before`, or by
+    default with the stack's state. So is the remedy of a refused preview.
     """
     refuse_flags(flags, gated=True)
     declared = settings.load_file(engine.existing_stack_file())
@@ -266,11 +267,16 @@ def _judge(
 ) -> PreviewOutcome:
     print(cluster, flush=True)
     ended = _previewed(engine, "preview", *GATED, *flags, full=full)
-    state = ledger_before(ended.events.resources.values())
-    lowered = remedies(declared.ledger(), state)
-    observed = declared.ledger().observed
-    drawn = f"{_chart(declared)}\n{_draw(engine, declared.ledger(), state, before)}\n"
-    sys.stdout.write(report(ended, drawn, colour=_colour(), remedies=lowered, observed=observed))
+    after = declared.ledger()
+    earlier, origin = ledger_before(ended.events.resources.values()), "the last rollout"
+    try:
+        if before is not None:
+            earlier, origin = settings.load_file(before).ledger(), str(before)
+        line = f"picture of the seats: {_draw(engine, after, earlier, origin)}"
+    except (ConfigError, OSError) as error:
+        line = f"no picture of the seats: {error}"
+    drawn = f"{_chart(declared)}\n{line}\n"
+    sys.stdout.write(report(ended, drawn, colour=_colour(), remedies=remedies(after, earlier), observed=after.observed))
     sys.stdout.flush()
     return ended
 
@@ -285,22 +291,13 @@ def _previewed(engine: Engine, command: str, *flags: str, full: bool = False) ->
     return run.preview_quietly(engine, command, *flags)
 
 
-def _draw(engine: Engine, after: Ledger, state: Ledger | None, file: Path | None) -> str:
-    """Writes the picture of the seats, and returns a line of text about it.
-
-    The picture compares with the stack file `file`, or else with the stack's state.
-    """
+def _draw(engine: Engine, after: Ledger, before: Ledger | None, origin: str) -> Path:
+    """Writes the picture of the seats, compared with the ledger `before` from `origin`. Raises OSError."""
     path = _PICTURES / f"{engine.stack}.html"
-    before, origin = state, "the last rollout"
-    try:
-        if file is not None:
-            before, origin = settings.load_file(file).ledger(), str(file)
-        compared = f"Before: {origin}. After: {engine.stack_file.name}." if before else "There was no rollout before."
-        (engine.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (engine.root / path).write_text(picture(engine.stack, after, before, compared), encoding="utf-8")
-    except (ConfigError, OSError) as error:
-        return f"no picture of the seats: {error}"
-    return f"picture of the seats: {path}"
+    compared = f"Before: {origin}. After: {engine.stack_file.name}." if before else "There was no rollout before."
+    (engine.root / path).parent.mkdir(parents=True, exist_ok=True)
+    (engine.root / path).write_text(picture(engine.stack, after, before, compared), encoding="utf-8")
+    return path
 
 
 def _create(engine: Engine) -> bool:
