@@ -42,11 +42,11 @@ def _by_labels(pool: Pool, node: Node, shows: NodeEvidence) -> str | None:
 
 
 def _unlike(node: Node, shows: NodeEvidence) -> str:
-    """Returns the problem if the node has several kinds of GPUs, or "".
+    """Returns the problem if the node has more GPUs than its labels explain, or "".
 
     GPU feature discovery writes labels for only one kind of GPU. One label has the number of GPUs of the labelled kind
     (newGPULabelers in internal/lm of NVIDIA's device plugin). If the node's capacity has more GPUs than this label, the
-    node also has GPUs of another kind.
+    node also has GPUs of another kind, or a plugin that feature discovery does not know shares each GPU.
     """
     kind, replicas = (number_in_label(shows.labels, label) for label in (LABEL_GPU_COUNT, LABEL_GPU_REPLICAS))
     try:
@@ -56,8 +56,9 @@ def _unlike(node: Node, shows: NodeEvidence) -> str:
     if kind is None or not replicas or offered <= kind * replicas:
         return ""
     return (
-        f": the node offers {offered} {GPU}, its labels show {kind} x {replicas}: it has GPUs of several kinds, of "
-        "which labels show one; take it out of the pool, or write source: slices, which counts each device"
+        f": the node offers {offered} {GPU}, its labels show {kind} x {replicas}: its plugin shares each GPU and "
+        f"{LABEL_GPU_REPLICAS} does not say so, or it has GPUs of several kinds, of which labels show one; correct the "
+        "label, take the node out of the pool, or write source: slices, which counts each device"
     )
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpumem.init.nodes import Division
+from gpumem.init.evidence import Division
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique

@@ -81,7 +81,7 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
 
 def _assumed(proposal: StackProposal) -> Iterator[str]:
     for pool in proposal.pools:
-        for key in ("memory_mib", "reserve_mib", "driver_reserved_mib", "floor_mib"):
+        for key in ("device_count", "memory_mib", "reserve_mib", "driver_reserved_mib", "floor_mib"):
             number = getattr(pool, key)
             if number is not None and number.is_assumed:
                 yield f"pools.{pool.name}.{key}"

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.kube.errors import Object
-from gpumem.init.nodes import BY_RESOURCE, LABEL_PRODUCT, LABEL_SHARING, Division, GpuNode
+from gpumem.init.evidence import LABEL_PRODUCT, LABEL_SHARING, Division
+from gpumem.init.nodes import GROUP_LABELS, GpuNode
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique
 from tenancy.ledger import DRIVER_RESERVED_MIB
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS, LABEL_HOSTNAME
@@ -14,8 +15,6 @@ from tenancy.workload import map_at
 # If the cluster shows no reserve, the reserve is a device's memory divided by this number. For example, a device of
 # 15360 MiB has a reserve of 1280 MiB.
 RESERVE_PART = 12
-# The assumed MiB of a device if no source shows its memory. A Tesla T4 has 15360 MiB.
-UNKNOWN_MIB = 15360
 _GRID_MIB = 100
 _PRESENT = f"{GPU}.present"
 # Labels for node selectors, in the order of preference. Cloud providers set the last labels of the list. On nodes
@@ -27,11 +26,14 @@ _CHOOSING = (
     LABEL_SHARING,
     LABEL_GPU_REPLICAS,
     "cloud.google.com/gke-accelerator",
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "kubernetes.azure.com/agentpool",
-    "karpenter.sh/nodepool",
-    "node.kubernetes.io/instance-type",
+    "cloud.google.com/gke-gpu-sharing-strategy",
+    "cloud.google.com/gke-gpu-partition-size",
+    "karpenter.k8s.aws/instance-gpu-name",
+    "karpenter.k8s.aws/instance-gpu-count",
+    "eks.amazonaws.com/instance-gpu-name",
+    "karpenter.azure.com/sku-gpu-name",
+    "aliyun.accelerator/nvidia_name",
+    *GROUP_LABELS,
 )
 _MAKERS = re.compile(r"^(?:(?:nvidia|tesla|geforce|quadro|grid)[-_ ]+)+", re.IGNORECASE)
 
@@ -51,6 +53,8 @@ class PoolProposal:
     driver_reserved_mib: SourcedNumber | None
     floor_mib: SourcedNumber | None
     by_slices: bool
+    # The devices of a node that MIG leaves whole.
+    whole_devices: int = 0
 
     @property
     def shares_memory(self) -> bool:
@@ -59,7 +63,7 @@ class PoolProposal:
     @property
     def is_assumed(self) -> bool:
         """Returns True if at least one number of the pool is only assumed."""
-        numbers = (self.memory_mib, self.reserve_mib, self.driver_reserved_mib, self.floor_mib)
+        numbers = (self.device_count, self.memory_mib, self.reserve_mib, self.driver_reserved_mib, self.floor_mib)
         return any(number is not None and number.is_assumed for number in numbers)
 
     @property
@@ -84,7 +88,9 @@ def pool_proposals(nodes: Sequence[GpuNode], others: Iterable[Object], domain: s
     """
     groups: dict[tuple[object, ...], list[GpuNode]] = {}
     for node in nodes:
-        alike = (node.division, node.product, node.device_count, node.memory_mib, node.shown_by)
+        shown = node.devices
+        memory = shown.memory_mib.value if shown.memory_mib else None
+        alike = (shown.division, shown.product, shown.count.value, memory, shown.by_labels)
         groups.setdefault(alike, []).append(node)
     labels = [map_at(other, "metadata", "labels") for other in others]
     parts = list(groups.values())
@@ -141,32 +147,24 @@ def _separations(groups: Sequence[Sequence[GpuNode]], others: Sequence[Mapping[s
 
 
 def _pool(name: str, group: Sequence[GpuNode], selector: Mapping[str, str], domain: str) -> PoolProposal:
-    first = group[0]
-    shares = first.division is not Division.MIG
-    memory = _memory(first) if shares else None
+    first = next((node for node in group if node.devices.count.is_assumed), group[0])
+    memory = first.devices.memory_mib
     reserve = _reserve(group, memory, domain) if memory else None
     driver = _driver(first, reserve) if reserve else None
-    counted = "MIG devices" if not shares else "devices"
     return PoolProposal(
         name=name,
         selector=selector,
         nodes=tuple(node.name for node in group),
-        product=first.product,
-        division=first.division,
-        device_count=SourcedNumber(first.device_count, f"{counted} by {first.shown_by}"),
+        product=first.devices.product,
+        division=first.devices.division,
+        device_count=first.devices.count,
         memory_mib=memory,
         reserve_mib=reserve,
         driver_reserved_mib=driver,
         floor_mib=_floor(memory, reserve, driver) if memory and reserve and driver else None,
-        by_slices=not first.by_labels,
+        whole_devices=min(node.devices.whole for node in group),
+        by_slices=not first.devices.by_labels,
     )
-
-
-def _memory(node: GpuNode) -> SourcedNumber:
-    if node.memory_mib is None:
-        return assumed(UNKNOWN_MIB, f"{BY_RESOURCE} shows no memory; write what nvidia-smi -q -d MEMORY shows")
-    smallest = " (the smallest of them)" if len(set(node.sizes)) > 1 else ""
-    return SourcedNumber(node.memory_mib, f"{node.shown_by}{smallest}")
 
 
 def _reserve(group: Sequence[GpuNode], memory: SourcedNumber, domain: str) -> SourcedNumber:
@@ -176,7 +174,7 @@ def _reserve(group: Sequence[GpuNode], memory: SourcedNumber, domain: str) -> So
     advertised gpumem, the reserve is a fixed part of the device's memory.
     """
     resource = f"{domain}/gpumem"
-    shown = {(node.advertised or {}).get(resource, 0) // node.device_count for node in group}
+    shown = {(node.advertised or {}).get(resource, 0) // node.devices.count.value for node in group}
     if len(shown) == 1 and 0 < (mib := shown.pop()) < memory.value:
         return SourcedNumber(memory.value - mib, f"node {group[0].name} advertises {mib} {resource} for each device")
     offered = min(memory.value * (RESERVE_PART - 1) // RESERVE_PART, memory.value - DRIVER_RESERVED_MIB)

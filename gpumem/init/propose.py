@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from gpumem.init.budgets import SeatProposal, seat_proposals
 from gpumem.init.classes import Classes, classes
-from gpumem.init.nodes import Division, GpuNode, Taint, domain_of, gpu_nodes
+from gpumem.init.evidence import Division
+from gpumem.init.nodes import GpuNode, Taint, domain_of, gpu_nodes
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal, pool_proposals
 from gpumem.pods import WholePod, Workload
@@ -95,10 +96,11 @@ class FoundGpus:
     exempt: Mapping[str, str]
     misplaced: Mapping[str, str]
     gaps: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
     def alone(self) -> tuple[Workload, ...]:
         """Returns the workloads with pods that have whole devices to themselves."""
-        shared = {node.name for node in self.nodes if node.division is not Division.WHOLE}
+        shared = {node.name for node in self.nodes if node.devices.division is not Division.WHOLE}
         return tuple(user.workload for user in self.users if not shared & {pod.node for pod in user.pods})
 
 
@@ -107,12 +109,13 @@ def find_gpus(survey: Survey) -> FoundGpus:
     gaps = list(survey.gaps)
     domain = domain_of(survey)
     names = Names(domain or DOMAIN)
-    nodes = gpu_nodes(survey, names, gaps)
+    left_out: list[str] = []
+    nodes = gpu_nodes(survey, names, gaps, left_out)
     if not nodes:
         raise SurveyError(
-            f"none of {len(survey.nodes)} nodes shows a GPU: no label of GPU feature discovery, no ResourceSlice of "
-            "gpu.nvidia.com and no allocatable nvidia.com/gpu; install NVIDIA's device plugin first, or give another "
-            "--context"
+            f"none of {len(survey.nodes)} nodes shows a GPU: no label of GPU feature discovery, no "
+            "ResourceSlice of gpu.nvidia.com and no allocatable nvidia.com/gpu; install NVIDIA's device plugin first, "
+            f"or give another --context{''.join(f'; {line}' for line in left_out)}"
         )
     installed = infrastructure_namespaces(survey.pods)
     exempt = {name: evidence for name, evidence in installed.items() if name not in (*KUBERNETES_NAMESPACES, *_OURS)}
@@ -125,6 +128,7 @@ def find_gpus(survey: Survey) -> FoundGpus:
         exempt=exempt,
         misplaced={name: evidence for name, evidence in installed.items() if name in KUBERNETES_NAMESPACES},
         gaps=tuple(gaps),
+        left_out=tuple(left_out),
     )
 
 
@@ -293,7 +297,7 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
 
 def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
     """Returns sentences about the features that the proposal leaves out because the cluster does not support them."""
-    lines = []
+    lines = [*found.left_out]
     if survey.minor < ADMISSION_SINCE:
         needed = ".".join(map(str, ADMISSION_SINCE))
         lines.append(f"admission is left out: it needs Kubernetes {needed}, and the API server has {survey.version}")

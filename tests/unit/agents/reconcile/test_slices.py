@@ -172,8 +172,9 @@ def test_gpus_of_several_kinds_are_refused_where_labels_show_one() -> None:
         assert [*findings(actions)] == ([EVENT_REFUSED] if refused else [])
     (note,) = findings(judged(node(labels, **{GPU: "20"}), T4, PublishedDevices())).values()
     assert note == (
-        "pool t4 cannot be verified: the node offers 20 nvidia.com/gpu, its labels show 1 x 10: it has GPUs of several "
-        "kinds, of which labels show one; take it out of the pool, or write source: slices, which counts each device"
+        "pool t4 cannot be verified: the node offers 20 nvidia.com/gpu, its labels show 1 x 10: its plugin shares each "
+        "GPU and nvidia.com/gpu.replicas does not say so, or it has GPUs of several kinds, of which labels show one; "
+        "correct the label, take the node out of the pool, or write source: slices, which counts each device"
     )
     assert written(judged(node(labels, **{GPU: "20"}), TWO, PublishedDevices(devices=(24576, 15360)))) == [28000]
     assert written(judged(node({**LABELS}, **{GPU: "20"}), T4, PublishedDevices())) == [14000]  # replicas unknown
