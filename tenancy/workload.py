@@ -191,21 +191,6 @@ def may_run_on(pod_spec: Manifest, labels: Mapping[str, str]) -> bool:
     )
 
 
-def chooses(pod_spec: Manifest, labels: Mapping[str, str]) -> bool:
-    """Returns True if the pod names a node, or requires a node with one of these labels. Raises ShapeError."""
-    required = map_at(pod_spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
-    terms = maps_at(required, "nodeSelectorTerms")
-    keys = {
-        text_at(each, "key")
-        for term in terms
-        for each in maps_at(term, "matchExpressions")
-        if text_at(each, "operator") in ("In", "Exists")
-    }
-    names_a_node = bool(text_at(pod_spec, "nodeName")) or any(maps_at(term, "matchFields") for term in terms)
-    chosen = names_a_node or not labels.keys().isdisjoint({*map_at(pod_spec, "nodeSelector"), *keys})
-    return chosen and may_run_on(pod_spec, labels)
-
-
 def tolerates(pod_spec: Manifest, taint: Mapping[str, object]) -> bool:
     """Returns True if the pod tolerates the taint.
 

@@ -13,6 +13,7 @@ from policy.rules.priorities import value_of
 from tenancy import names
 from tenancy.host_memory.pool import Disposable, HostMemoryPool, Workload
 from tenancy.host_memory.proof import bursts, outranked, requested_mib, victims
+from tenancy.ledger import Ledger
 from tenancy.units import MIB
 from tenancy.workload import containers_of, map_at, memory_limit_mib, pod_request, pod_template, tolerates
 
@@ -158,7 +159,42 @@ def workloads(graph: Graph) -> Iterator[Finding]:
     yield from judge_each(graph.workloads, lambda workload: _workload(graph, workload))
 
 
-def member_of(graph: Graph, workload: Object) -> tuple[HostMemoryPool, Workload | Disposable] | None:
+@rule("memory-gpu", Example("admission.tenant_priorities.inference", "tier-2-gpu", "homelab-critical"))
+def gpu_seats(graph: Graph) -> Iterator[Finding]:
+    """If a workload of a memory pool also has a GPU seat, the same node can belong to the memory pool and the GPU's
+    pool. Admission sets the PriorityClass that the memory pool declares."""
+    for pool in _pools(graph):
+        for workload in pool.workloads:
+            if graph.ledger is not None and workload.name in {s.name for s in graph.ledger.seats_of(workload.tenant)}:
+                yield from _nodes(graph.ledger, pool, workload)
+                yield from _class(graph, pool, workload)
+
+
+def _nodes(ledger: Ledger, pool: HostMemoryPool, workload: Workload) -> Iterator[Finding]:
+    (seat,) = (seat for seat in ledger.seats_of(workload.tenant) if seat.name == workload.name)
+    gpus = ledger.pool(seat.pool)
+    for label, value in pool.node_selector.items():
+        other = gpus.node_selector.get(label, value) if gpus else value
+        if other != value:
+            yield Finding(
+                f"{pool.name}: {workload.name} has a seat on pools.{seat.pool}, whose nodes have {label} "
+                f"{other}, those of memory_pools.{pool.name} {value}: no node is both; move "
+                f"residents.{seat.name} or the workload"
+            )
+
+
+def _class(graph: Graph, pool: HostMemoryPool, workload: Workload) -> Iterator[Finding]:
+    terms = graph.ledger.admission if graph.ledger else None
+    stamped = terms.priority_of(workload.tenant) if terms and graph.ledger_objects else workload.priority
+    if stamped != workload.priority:
+        yield Finding(
+            f"{pool.name}: {workload.name} has a GPU seat, and admission sets {stamped} on its pods; the memory pool "
+            f"knows it by {workload.priority}, and the API server would deny its pods; write "
+            f"admission.tenant_priorities.{workload.tenant}: {workload.priority}"
+        )
+
+
+def _member_of(graph: Graph, workload: Object) -> tuple[HostMemoryPool, Workload | Disposable] | None:
     """Returns what a memory pool declares of the workload, with the pool, or None. The workload goes by its name, or by
     a label of its pods."""
     declared = {(m.tenant, m.name): (pool, m) for pool in _pools(graph) for m in pool.members}
@@ -170,7 +206,7 @@ def member_of(graph: Graph, workload: Object) -> tuple[HostMemoryPool, Workload 
 
 
 def _workload(graph: Graph, workload: Object) -> Iterator[Finding]:
-    found = member_of(graph, workload)
+    found = _member_of(graph, workload)
     if found is None:
         return
     pool, member = found

@@ -85,10 +85,6 @@ REMEDIES: dict[str, list[tuple[str, dict[str, Any] | Follow]]] = {
             {"admission.tenant_priorities.inference": "homelab-critical"},
         )
     ],
-    "memory-strangers 0": [
-        ("Set the memory limit of its containers to their", on("more", f"{MAIN}.resources.limits.memory", "1Gi")),
-        ("change its nodeName, nodeSelector", on("more", "spec.template.spec.nodeSelector", {"a": "b"})),
-    ],
     "identity 0": [("keep one", without("more")), ("name one otherwise", on("more", "metadata.name", "other"))],
     "namespaces 0": [
         ("label it baseline", on("more", "metadata.labels", {names.POD_SECURITY_ENFORCE: "baseline"})),
