@@ -7,7 +7,7 @@ from datetime import datetime
 
 from agents.kube.client import Api, Object
 from agents.kube.paths import ApiPath
-from agents.runtime.http_client import fetch
+from agents.runtime.http_client import get
 
 
 class InCluster:
@@ -40,4 +40,4 @@ class InCluster:
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
         # Another thread may read a further list meanwhile, so this one looks at a copy.
         address = ChainMap(*[*self._addresses.values()])[namespace, pod]
-        return fetch(f"http://{f'[{address}]' if ':' in address else address}:{port}{path}")
+        return get(f"http://{f'[{address}]' if ':' in address else address}:{port}{path}")

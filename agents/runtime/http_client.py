@@ -22,12 +22,11 @@ class FetchError(AgentError):
     """The request got no complete response with status 200."""
 
 
-def fetch(url: str, most_bytes: int | None = None) -> bytes:
-    """Returns the body at an http or https URL. The body may have at most `most_bytes` bytes. The default is
-    LIMIT_BYTES. Raises FetchError.
+def fetch(url: str, most_bytes: int = LIMIT_BYTES) -> bytes:
+    """Returns the body at an http or https URL of any server. The body may have at most `most_bytes` bytes. Raises
+    FetchError, at the latest after TOTAL_SECONDS.
     """
-    limit_bytes = LIMIT_BYTES if most_bytes is None else most_bytes
-    body = _within(TOTAL_SECONDS, lambda: _fetch(url, limit_bytes))
+    body = _within(TOTAL_SECONDS, lambda: get(url, most_bytes))
     if body is None:
         late = "the server is slow, or its name resolution is"
         raise FetchError(f"{url}: no complete answer within {TOTAL_SECONDS:g} s: {late}")
@@ -79,7 +78,10 @@ def _opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-def _fetch(url: str, limit_bytes: int) -> bytes:
+def get(url: str, limit_bytes: int = LIMIT_BYTES) -> bytes:
+    """Returns the body at the URL of one of our own servers, which needs no name resolution and no thread for the limit
+    of the whole request. Raises FetchError.
+    """
     try:
         body = _read(_opener(), url, limit_bytes + 1)
     except (OSError, http.client.HTTPException, ValueError) as error:  # an invalid address causes a ValueError

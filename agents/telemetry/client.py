@@ -12,7 +12,7 @@ from agents.kube.client import Api, Object
 from agents.kube.nodes import Node, excluded_devices
 from agents.kube.pods import Pod, pods_of
 from agents.runtime.exposition import ExpositionError
-from agents.runtime.http_client import fetch
+from agents.runtime.http_client import get
 from agents.runtime.items import Unjudged, judged
 from agents.telemetry.device import Device
 from agents.telemetry.reading import Reading, TelemetryError, Trouble, parse
@@ -23,7 +23,7 @@ from tenancy.units import MIB
 
 # Two readings are the same reading if they are less than this many seconds apart.
 _STEP_SECONDS = 1.0
-_AT_ONCE = 64  # The number of exporters that are scraped at the same time, one for each node of a large cluster.
+_AT_ONCE = 16  # The number of exporters that are scraped at the same time. More threads cost more than they save.
 EXPORTERS = {"labelSelector": f"{LABEL_NAME}={EXPORTER}"}
 
 
@@ -64,13 +64,16 @@ class NodeTelemetry(Reading):
 class Scraper:
     """Scrapes the exporters at the same time. `page` returns the body at a URL within seconds, or raises an error."""
 
-    page: Callable[[str], bytes] = fetch
+    page: Callable[[str], bytes] = get
 
     def readings(self, urls: Iterable[str]) -> Iterator[tuple[str, Reading | Unjudged]]:
         """Yields each URL with its reading, or with the error, as soon as the exporter has answered."""
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        threads = ThreadPoolExecutor(_AT_ONCE)
+        try:
             asked = {threads.submit(judged, partial(self._reading, url)): url for url in urls}
             yield from ((asked[answer], answer.result()) for answer in as_completed(asked))
+        finally:
+            threads.shutdown(cancel_futures=True)  # SIGTERM must not wait for exporters that were not asked yet
 
     def _reading(self, url: str) -> Reading:
         return parse(self.page(url).decode("utf-8", errors="replace"))

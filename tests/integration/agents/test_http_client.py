@@ -53,10 +53,9 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline(
         thread.join()
 
 
-def test_an_answer_over_the_limit_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "LIMIT_BYTES", 2)
+def test_an_answer_over_the_limit_is_refused(address: str) -> None:
     with pytest.raises(FetchError, match="over 2 bytes"):
-        fetch(f"{address}/healthz")
+        fetch(f"{address}/healthz", 2)
 
 
 def answer_once(answer: bytes) -> tuple[int, threading.Thread]:

@@ -22,7 +22,7 @@ class Lists:
 
 def test_pods_that_are_gone_are_forgotten_and_those_of_every_list_are_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(in_cluster, "fetch", lambda url: asked.append(url) or b"")
+    monkeypatch.setattr(in_cluster, "get", lambda url: asked.append(url) or b"")
     source = InCluster(Lists())  # type: ignore[arg-type]
     for _ in range(50):
         first, second = (list(source.items(path)) for path in ("/pods", "/exporters"))
