@@ -5,15 +5,16 @@ an index. If a pod without the label uses a device, or before an act, the gate l
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 from agents.gate.pods import BoundPod, bound_pod
 from agents.kube.client import Api, Object
-from agents.kube.fields import named, uid_of
-from agents.kube.informer import Watches, WatchSource, read_list
+from agents.kube.fields import named
+from agents.kube.informer import Watches, WatchSource
 from agents.kube.nodes import NODES, Node, node_of
 from agents.kube.pods import GPU_PODS, PODS, bound_pods_selector, pods_of
+from agents.kube.store import Store
 from agents.runtime.clock import Clock
 from agents.runtime.errors import AgentError
 from agents.runtime.items import ItemProblems
@@ -28,9 +29,9 @@ _ROUND_SECONDS = 0.05
 
 @dataclass(kw_only=True)
 class ClusterCache:
-    """Stores nodes by name, and GPU pods and the exporters' pods by UID.
+    """Stores the nodes, the GPU pods that are on a node and have not ended, and the exporters.
 
-    `exporter_namespace` is the namespace of the exporters' pods.
+    `exporter_namespace` is the namespace of the exporters' pods, in which no pod reaches a GPU by a budget.
     """
 
     api: Api
@@ -39,11 +40,13 @@ class ClusterCache:
     problems: ItemProblems
     exporter_namespace: str
     watch: Callable[[Api, Clock, Sequence[WatchSource]], Watches] = Watches
-    nodes: dict[str, Node] = field(default_factory=dict)
-    exporters: dict[str, Exporter] = field(default_factory=dict)
-    _pods: dict[str, BoundPod] = field(default_factory=dict)
     _ledger: Ledger | None = None
     _watches: Watches | None = None
+
+    def __post_init__(self) -> None:
+        self.nodes = Store[Node](path=NODES, keep=node_of)
+        self.exporters = Store[Exporter](path=pods_of(self.exporter_namespace), keep=exporter_of, parameters=EXPORTERS)
+        self._pods = Store[BoundPod](path=PODS, keep=self._bound_pod, parameters=GPU_PODS)
 
     def update(self, ledger: Ledger) -> None:
         """Applies the events that have arrived. Lists all objects at first, and after a watch has failed or the
@@ -68,7 +71,7 @@ class ClusterCache:
         """Returns the pods on the node that have not ended. Lists the pods of the node if `listed`, or if the watch
         lacks a pod that uses a device. Raises ApiError.
         """
-        watched = [pod for pod in self._pods.values() if pod.node == reading.node]
+        watched = [pod for pod in self._pods.kept.values() if pod.node == reading.node]
         if not listed and {use.uid for use in reading.uses} <= {pod.uid for pod in watched}:
             return watched
         items = self.api.items(PODS, fieldSelector=bound_pods_selector(reading.node))
@@ -76,12 +79,8 @@ class ClusterCache:
 
     def _list(self, ledger: Ledger) -> None:
         self.close()
-        self._ledger, self.nodes, self.exporters, self._pods = ledger, {}, {}, {}
-        sources = [
-            read_list(self.api, NODES, self._add_node).source,
-            read_list(self.api, PODS, self._add_pod, GPU_PODS).source,
-            read_list(self.api, pods_of(self.exporter_namespace), self._add_pod, EXPORTERS).source,
-        ]
+        self._ledger = ledger
+        sources = [store.list(self.api) for store in (self.nodes, self._pods, self.exporters)]
         self._watches = self.watch(self.api, self.clock, sources)
 
     def _take(self, watches: Watches) -> None:
@@ -96,26 +95,15 @@ class ClusterCache:
                 self.problems.judge("event of", named(event["object"]), partial(self._apply, event), lambda _: None)
 
     def _apply(self, event: Object) -> None:
-        found, gone = event["object"], event["type"] == "DELETED"
+        found = event["object"]
         if event["type"] == "BOOKMARK":
             return
         if found["kind"] == "Node":
-            self.nodes.pop(named(found), None)
-            if not gone:
-                self._add_node(found)
+            self.nodes.apply(event)
+        elif found["metadata"]["namespace"] == self.exporter_namespace:
+            self.exporters.apply(event)
         else:
-            self._pods.pop(uid_of(found), None)
-            self.exporters.pop(uid_of(found), None)
-            if not gone:
-                self._add_pod(found)
+            self._pods.apply(event)
 
-    def _add_node(self, item: Object) -> None:
-        self.nodes[named(item)] = node_of(item)
-
-    def _add_pod(self, item: Object) -> None:
-        """Stores an exporter, or a pod that is on a node and has not ended."""
-        exporter = exporter_of(item) if item["metadata"]["namespace"] == self.exporter_namespace else None
-        if exporter is not None:
-            self.exporters[uid_of(item)] = exporter
-        elif self._ledger is not None and (pod := bound_pod(item, self._ledger, self.problems)):
-            self._pods[pod.uid] = pod
+    def _bound_pod(self, item: Object) -> BoundPod | None:
+        return bound_pod(item, self._ledger, self.problems) if self._ledger else None

@@ -151,9 +151,9 @@ class GateRun:
         """Reads the exporters first, and then the pods. Raises AgentError."""
         before, self.readings = self.readings, {}
         self.cache.update(ledger)
-        nodes = [self.cache.nodes[name] for name in sorted(self.cache.nodes)]
+        nodes = [node for _, node in sorted(self.cache.nodes.kept.items())]
         readings = client.read(
-            self.cache.exporters.values(),
+            self.cache.exporters.kept.values(),
             ledger,
             nodes,
             port=self.settings.exporter_port,

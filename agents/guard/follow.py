@@ -9,11 +9,11 @@ from functools import partial
 
 from agents.kube.client import Api, Object
 from agents.kube.events import Reference
-from agents.kube.fields import uid_of
-from agents.kube.informer import Informer, WatchSource, read_list
+from agents.kube.informer import Informer, WatchSource
 from agents.kube.nodes import node_of
 from agents.kube.paths import api_path
 from agents.kube.pods import PODS, Pod, bound_pods_selector
+from agents.kube.store import Store
 from agents.runtime.clock import Clock
 from agents.runtime.items import ItemProblems, Unjudged, judged
 from agents.runtime.log import Log
@@ -27,14 +27,12 @@ from tenancy.units import MIB
 class ProtectedPod:
     """A protected pod. `adj` is the highest oom_score_adj that the pod's processes may have.
 
-    `group_uid` is the UID in the name of the pod's control group. If the pod's memory limit is invalid, `problem` is
-    the reason. The guard treats an invalid memory limit as no limit.
+    If the pod's memory limit is invalid, `problem` is the reason. The guard treats an invalid memory limit as no limit.
     """
 
     namespace: str
     name: str
     uid: str
-    group_uid: str
     adj: int
     problem: str | None = None
 
@@ -77,7 +75,6 @@ class AdjustmentRule:
             namespace=pod.namespace,
             name=pod.name,
             uid=pod.uid,
-            group_uid=pod.group_uid,
             adj=guarded_oom_score_adj(most_mib + self.swap_mib, self.allocatable_mib, victim_adj),
             problem=problem,
         )
@@ -88,8 +85,7 @@ class PodWatcher:
     """Watches the pods of the node. One thread runs `informer`. Any thread may read `last`. Each list of the pods also
     reads the Node, because a Node can be smaller than its pool declares.
 
-    `last` maps the UID in the name of a control group to the protected pod. Before the first list, `last` is None. If a
-    UID belongs to a pod in the API and is also in another pod's annotation, `last` has the first pod.
+    `last` maps the UIDs of the protected pods to the pods, or is None before the first list.
     """
 
     api: Api
@@ -100,12 +96,13 @@ class PodWatcher:
     last: Mapping[str, ProtectedPod] | None = None
     problems: ItemProblems = field(init=False)
     informer: Informer = field(init=False)
-    _pods: Mapping[str, ProtectedPod] = field(default_factory=dict)
     _rule_here: AdjustmentRule = field(init=False)
 
     def __post_init__(self) -> None:
         self._rule_here = self.rule
         self.problems = ItemProblems(log=self.log)
+        bound = {"fieldSelector": bound_pods_selector(self.node)}
+        self._pods = Store[ProtectedPod](path=PODS, keep=self._protect, parameters=bound)
         problem = ProblemLog(
             log=self.log,
             failing="relists the pods, and protects the same until then",
@@ -116,22 +113,17 @@ class PodWatcher:
     def _list(self) -> Sequence[WatchSource]:
         offered = node_of(self.api.get(api_path("v1", "nodes", self.node))).allocatable
         self._rule_here = self.rule.on_node(int(parse(offered.get("memory", "0")) / MIB))
-        bound = {"fieldSelector": bound_pods_selector(self.node)}
         self.problems.relist()
-        listed = read_list(self.api, PODS, self._protect, bound)
-        self._keep({pod.uid: pod for pod in listed.items})
-        return (listed.source,)
+        source = self._pods.list(self.api)
+        self._publish()
+        return (source,)
 
     def _apply(self, event: Object) -> None:
-        found, gone = event["object"], event["type"] == "DELETED"
-        protected = None if gone else self._protect(found)
-        others = {uid: other for uid, other in self._pods.items() if uid != uid_of(found)}
-        self._keep(others if protected is None else {**others, protected.uid: protected})
+        self._pods.apply(event)
+        self._publish()
 
-    def _keep(self, pods: Mapping[str, ProtectedPod]) -> None:
-        self._pods = pods
-        own = {uid: pod for uid, pod in pods.items() if pod.group_uid == uid}
-        self.last = {pod.group_uid: pod for pod in pods.values()} | own
+    def _publish(self) -> None:
+        self.last = {pod.uid: pod for pod in self._pods.kept.values()}
 
     def _protect(self, item: Object) -> ProtectedPod | None:
         pod = Pod(item)

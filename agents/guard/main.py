@@ -209,13 +209,13 @@ class ProcessGuard:
     def _tallies(
         self, protected: Mapping[str, ProtectedPod], before: Mapping[str, ProcessCounts]
     ) -> Iterator[ProcessCounts]:
-        processes: dict[str, list[tuple[int, Container]]] = {group: [] for group in protected}
+        processes: dict[str, list[tuple[int, Container]]] = {uid: [] for uid in protected}
         for pid, container in self.scan(self.unread).items():
             if container.pod_uid in processes:
                 processes[container.pod_uid].append((pid, container))
-        for group, members in processes.items():
-            pod = protected[group]
-            yield self._tally(pod, members, before.get(pod.uid, ProcessCounts(pod=pod)).lowered)
+        for uid, members in processes.items():
+            pod = protected[uid]
+            yield self._tally(pod, members, before.get(uid, ProcessCounts(pod=pod)).lowered)
 
     def _tally(
         self, pod: ProtectedPod, members: list[tuple[int, Container]], lowered_before: frozenset[str]

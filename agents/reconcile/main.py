@@ -222,7 +222,7 @@ class Reconciler:
             seen.now = int(now.timestamp())
             if verified is not None:
                 seen.verified = verified = labels.remember_verified(
-                    wanted, seen.nodes.values(), verified, seen.now, seen.published()
+                    wanted, seen.nodes.kept.values(), verified, seen.now, seen.published()
                 )
             actions = decide.decide(wanted, seen.snapshot())
             last = PassEnd(stored=stored, ledger=wanted, cache=seen, actions=actions, refused=refused)

@@ -88,7 +88,7 @@ def test_events_change_the_cache_without_a_list(served: Served, cache: ClusterCa
     served.cluster.add_node(labels={"gpu": "other"})
     update(served, cache)
     assert pods(cache) == {"uid-b": 2000}
-    assert [node.labels for node in cache.nodes.values()] == [{"gpu": "other"}]
+    assert [node.labels for node in cache.nodes.kept.values()] == [{"gpu": "other"}]
     assert served.cluster.requests == []
 
 
@@ -127,11 +127,11 @@ def test_an_exporter_is_watched_in_its_namespace_alone(served: Served, cache: Cl
         exporter["metadata"] |= {"namespace": namespace, "uid": namespace, "resourceVersion": "999"}
         served.cluster.tell("ADDED", PODS, exporter)
     update(served, cache)
-    assert [*cache.exporters] == ["nodes"]
+    assert [*cache.exporters.kept] == [f"nodes/{exporter['metadata']['name']}"]
     exporter["metadata"] |= {"namespace": "nodes", "uid": "nodes"}
     served.cluster.tell("DELETED", PODS, exporter)
     update(served, cache)
-    assert not cache.exporters
+    assert not cache.exporters.kept
 
 
 @pytest.mark.parametrize("error", [AgentError("broken"), ApiError("WATCH /api/v1/pods", 410, "Expired", "too old")])

@@ -8,7 +8,6 @@ from agents.kube.pods import Pod
 from tenancy.host_memory.oom import guarded_oom_score_adj
 from tests.support.fake_cluster import Served
 from tests.support.informing import HurriedTime, running
-from tests.support.mirrors import mirror
 from tests.support.oom_killer import badness_pages
 from tests.support.waiting import eventually
 
@@ -31,7 +30,7 @@ def pod(name: str = "llm", node: str = "node-4", priority: str = "critical", **s
 
 
 def protected(name: str = "llm", adj: int = GUARDED) -> ProtectedPod:
-    return ProtectedPod(namespace="inference", name=name, uid=f"uid-{name}", group_uid=f"uid-{name}", adj=adj)
+    return ProtectedPod(namespace="inference", name=name, uid=f"uid-{name}", adj=adj)
 
 
 @pytest.mark.parametrize(
@@ -143,20 +142,3 @@ def test_a_pod_that_comes_is_protected_and_one_that_goes_is_not_any_more(served:
             version = {"resourceVersion": served.cluster.next_version()}
             served.cluster.tell(kind, "/api/v1/pods", {**found, "metadata": {**found["metadata"], **version}})
         eventually(lambda: following.last == {"uid-new": protected("new")}, state=lambda: following.last)
-
-
-@pytest.mark.parametrize("priority", ["disposable", "critical"])
-@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-def test_a_pod_that_claims_anothers_control_group_takes_no_protection_away(
-    served: Served, kind: str, priority: str
-) -> None:
-    served.cluster.pods += [pod()]
-    following = follower(served)
-    following.informer.lists()
-    thief = pod("thief", priority=priority, containers=[limited("1Gi")])
-    thief["metadata"] |= mirror("uid-llm", "node-4")
-    following.informer.apply({"type": kind, "object": thief})
-    assert (following.last or {})["uid-llm"] == protected()
-    served.cluster.pods += [thief]
-    following.informer.lists()
-    assert (following.last or {})["uid-llm"] == protected()

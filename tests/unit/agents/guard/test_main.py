@@ -20,8 +20,8 @@ from agents.runtime.log import Log
 from tenancy import names
 from tests.support.fake_cluster import FakeTime
 
-LLM = ProtectedPod(namespace="inference", name="llm-0", uid="uid-llm", group_uid="uid-llm", adj=474)
-STATIC = ProtectedPod(namespace="signoz", name="db", uid="uid-db", group_uid="hash", adj=900)
+LLM = ProtectedPod(namespace="inference", name="llm-0", uid="uid-llm", adj=474)
+DB = ProtectedPod(namespace="signoz", name="db", uid="uid-db", adj=900)
 REFUSAL = "oom_score_adj cannot be lowered to 474: Permission denied"
 
 
@@ -61,7 +61,7 @@ class Guarded:
         nobody = AdjustmentRule(members=frozenset(), allocatable_mib=1000, memory_mib=1000)
         log = Log("guard", self.output)
         follower = PodWatcher(api=None, node="node-4", rule=nobody, clock=self.now.clock(), log=log)  # type: ignore[arg-type]
-        follower.last = {"uid-llm": LLM, "hash": STATIC}
+        follower.last = {"uid-llm": LLM, "uid-db": DB}
         self.guard = ProcessGuard(
             scan=self.node.scan,
             hold=self.node.hold,
@@ -90,10 +90,10 @@ def guarded() -> Guarded:
 
 
 def test_every_process_of_a_protected_pod_is_held_at_its_pods_value_and_no_other(guarded: Guarded) -> None:
-    others = {10: ("uid-vm", 1000), 11: ("uid-db", 1000)}
-    guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 1000), 9: ("hash", 920), **others}
+    others = {10: ("uid-vm", 1000), 11: ("uid-web", 1000)}
+    guarded.node.processes = {7: ("uid-llm", 869), 8: ("uid-llm", 1000), 9: ("uid-db", 920), **others}
     guarded.guard.pass_once()
-    assert guarded.node.processes == {7: ("uid-llm", 474), 8: ("uid-llm", 474), 9: ("hash", 900), **others}
+    assert guarded.node.processes == {7: ("uid-llm", 474), 8: ("uid-llm", 474), 9: ("uid-db", 900), **others}
 
 
 def test_a_pod_is_told_what_was_set_and_the_log_at_each_start_of_a_container(guarded: Guarded) -> None:
@@ -133,10 +133,10 @@ def test_a_pod_is_told_once_that_it_could_not_be_done(guarded: Guarded) -> None:
     "error", [OSError("I/O error"), ValueError("not a number"), OverflowError("too large"), RecursionError("too deep")]
 )
 def test_an_error_of_one_process_leaves_all_other_processes_protected(guarded: Guarded, error: Exception) -> None:
-    guarded.node.processes, guarded.node.stubborn = {7: ("uid-llm", 869), 8: ("uid-llm", 869), 9: ("hash", 950)}, {7}
+    guarded.node.processes, guarded.node.stubborn = {7: ("uid-llm", 869), 8: ("uid-llm", 869), 9: ("uid-db", 950)}, {7}
     guarded.node.error = error
     guarded.guard.pass_once()
-    assert (guarded.node.processes[8][1], guarded.node.processes[9][1]) == (LLM.adj, STATIC.adj)
+    assert (guarded.node.processes[8][1], guarded.node.processes[9][1]) == (LLM.adj, DB.adj)
     assert guarded.value(names.METRIC_GUARD_UNHELD, "llm-0") == 1
     ((_, _, note, _),) = [told for told in guarded.told if told[1] == names.EVENT_UNGUARDED]
     assert str(error) in note

@@ -38,7 +38,7 @@ def slice_of(name: str, place: str, driver: str) -> dict[str, Any]:
 def listed(objects: Mapping[str, dict[str, Any]]) -> NodeCache:
     seen = NodeCache(names=NAMES)
     for found in objects.values():
-        {"Node": seen.add_node, "Pod": seen.add_pod, "ResourceSlice": seen.add_slice}[found["kind"]](found)
+        {"Node": seen.nodes, "Pod": seen.seats, "ResourceSlice": seen.slices}[found["kind"]].put(found)
     return seen
 
 
@@ -82,7 +82,7 @@ def test_a_heartbeat_changes_nothing_but_the_version_to_write_on() -> None:
     beat["metadata"]["resourceVersion"] = "2"
     beat["status"]["conditions"] = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T05:00:00Z"}]
     assert not seen.apply({"type": "MODIFIED", "object": beat})
-    assert seen.nodes["a"].resource_version == "2"
+    assert seen.nodes.kept["a"].resource_version == "2"
 
 
 def test_it_is_read_with_the_versions_to_watch_from(served: Served) -> None:
