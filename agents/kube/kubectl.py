@@ -1,12 +1,12 @@
 """Reads the API through one process of `kubectl proxy`, so that kubectl does the authentication.
 
-The proxy listens on a socket in a directory that no other user may open, and ends with this process. `kubectl get
---raw` would start one process and one credential plugin for each request. Each start of kubectl and its credential
-plugin can take a second.
+The proxy listens on a socket in a directory that no other user may open. It ends with this process, also if that is
+killed. `kubectl get --raw` would start one process and one credential plugin for each request, which can take a second.
 """
 
 import http.client
 import json
+import os
 import re
 import select
 import shutil
@@ -31,6 +31,8 @@ TIMEOUT_SECONDS = 10.0
 POD_SECONDS = 3.0
 _STARTED_SECONDS = 30.0  # a credential plugin can wait for input of the user
 _PAGE = 500
+# Runs a command, and kills it at the end of the pipe $0, which ends with the process that holds the other side.
+_TIED = '(read -r _ </dev/fd/"$0"; kill $$) >/dev/null 2>&1 & exec "$@"'
 
 
 class KubectlError(AgentError):
@@ -64,15 +66,21 @@ class Kubectl:
         self._folder = tempfile.TemporaryDirectory(prefix="gpumem-")  # the directory has the file mode 0700
         self._socket = Path(self._folder.name) / "api"
         self._stderr = (Path(self._folder.name) / "stderr").open("w+b")
+        end, self._alive = os.pipe()
         self._process = subprocess.Popen(
-            [found, "proxy", f"--unix-socket={self._socket}", *self._flags], stdout=subprocess.PIPE, stderr=self._stderr
+            ["/bin/sh", "-c", _TIED, str(end), found, "proxy", f"--unix-socket={self._socket}", *self._flags],
+            pass_fds=[end],
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
         )
+        os.close(end)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._forwards.close()
+        os.close(self._alive)
         end_process(self._process)
         self._stderr.close()
         self._folder.cleanup()

@@ -15,10 +15,6 @@ from tests.support.waiting import eventually
 LEDGER = f"/api/v1/namespaces/{SYSTEM}/configmaps/{names.LEDGER}"
 
 
-# Our commands read the cluster through it, and a kill of our process alone leaves it.
-_PROXY = "kubectl proxy"
-
-
 def is_retiring(stack: Rollout) -> bool:
     return "deletionTimestamp" in stack.get(LEDGER)["metadata"]
 
@@ -96,20 +92,19 @@ def signal_session(session: int, number: signal.Signals, only: str = "") -> None
 def kill_session(session: int, only: str = "") -> None:
     signal_session(session, signal.SIGKILL, only)
     signal_session(session, signal.SIGCONT)
-    eventually(lambda: not _living(session, but=_PROXY), "the killed processes have ended", pause_seconds=0.05)
-    signal_session(session, signal.SIGKILL)
+    eventually(lambda: not _living(session), "the killed processes have ended", pause_seconds=0.05)
 
 
 def _command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
-def _living(session: int, but: str = "\0") -> list[int]:
+def _living(session: int) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             state, _, _, of_session, *_ = stat.read_text().rpartition(")")[2].split()
             pid = int(stat.parent.name)
-            if int(of_session) == session and state != "Z" and but not in _command_line(pid):
+            if int(of_session) == session and state != "Z":
                 found.append(pid)
     return found
