@@ -151,6 +151,21 @@ def patch(stack: AcceptedStack, change: Proposal) -> str:
     return "".join(difflib.unified_diff(before, after, f"a/{stack.path.name}", f"b/{stack.path.name}"))
 
 
+def refusals_of_text(text: str) -> tuple[str, ...]:
+    """Returns the errors that the settings and the policy pack report about the text of a stack file.
+
+    Where the packages for it are missing, nothing can be judged, and the result is empty.
+    """
+    try:
+        _needed()
+    except CheckoutError:
+        return ()
+    import yaml  # noqa: PLC0415
+
+    config = yaml.safe_load(text)["config"]
+    return refusals_of({key.removeprefix(f"{PROJECT}:"): value for key, value in config.items()})
+
+
 def refusals_of(values: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the errors that the settings and the policy pack report about a stack file with these values."""
     from policy.graph import Graph  # noqa: PLC0415

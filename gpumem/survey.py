@@ -31,6 +31,8 @@ QUOTAS = "/api/v1/resourcequotas"
 DEPLOYMENTS = "/apis/apps/v1/deployments"
 CLUSTER_QUEUES, LOCAL_QUEUES = (f"/apis/{KUEUE_API}/{plural}" for plural in ("clusterqueues", "localqueues"))
 MUTATING_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+SCALED_OBJECTS = "/apis/keda.sh/v1alpha1/scaledobjects"
 PROMETHEUSES = f"/apis/{PROMETHEUS_OPERATOR_API}/prometheuses"
 _OF_KUEUE = {
     "clusterqueues": CLUSTER_QUEUES,
@@ -82,6 +84,7 @@ class Survey:
     handlers: Mapping[str, str] = field(default_factory=dict)
     quotas: tuple[Object, ...] = ()
     deployments: tuple[Object, ...] = ()
+    autoscalers: tuple[Object, ...] = ()
     cluster_queues: tuple[Object, ...] = ()
     local_queues: tuple[Object, ...] = ()
     mutating_webhooks: tuple[Object, ...] = ()
@@ -113,6 +116,8 @@ def read(source: ApiReader) -> Survey:
             "runtimeclasses": RUNTIME_CLASSES,
             "resourcequotas": QUOTAS,
             "deployments": DEPLOYMENTS,
+            "horizontalpodautoscalers": AUTOSCALERS,
+            **({"scaledobjects": SCALED_OBJECTS} if "keda.sh" in known else {}),
             **(_OF_KUEUE if KUEUE_GROUP in known else {}),
             **({"prometheuses": PROMETHEUSES} if PROMETHEUS_OPERATOR_API.partition("/")[0] in known else {}),
         }
@@ -134,6 +139,7 @@ def read(source: ApiReader) -> Survey:
             handlers={each["metadata"]["name"]: text_at(each, "handler") for each in found["runtimeclasses"]},
             quotas=tuple(found["resourcequotas"]),
             deployments=tuple(found["deployments"]),
+            autoscalers=(*found.get("scaledobjects", ()), *found["horizontalpodautoscalers"]),
             cluster_queues=tuple(found.get("clusterqueues", ())),
             local_queues=tuple(found.get("localqueues", ())),
             mutating_webhooks=tuple(found.get("mutatingwebhookconfigurations", ())),

@@ -13,8 +13,11 @@ from tenancy.names import GPUMEM_SUFFIX
 from tenancy.quantity import QuantityError, parse
 from tenancy.workload import Manifest, containers_of, map_at, text_at
 
+# The annotation in which a program of HAMi's family lists the devices of a node.
+REGISTER = r"[^/]+/node-(?:nvidia|vgpu)-register"
 _NVIDIAS = "nvidia.com/"
 HAMI_GPUMEM = f"nvidia.com{GPUMEM_SUFFIX}"
+_HAMI_PERCENTAGE = f"{HAMI_GPUMEM}-percentage"
 _GIB = 1024
 
 
@@ -100,6 +103,16 @@ def sharer_of_resource(resource: str, ours: str = "") -> str:
     return f"the device plugin of {domain}"
 
 
+def sharers_of_node(node: Manifest) -> Iterator[tuple[str, str]]:
+    """Yields each program that shares the node's devices, and what of the node shows it."""
+    for name in map_at(node, "metadata", "annotations"):
+        if re.fullmatch(REGISTER, name):
+            yield ("Volcano" if name.startswith("volcano.sh/") else "HAMi"), f"annotation {name}"
+    for resource in map_at(node, "status", "capacity"):
+        if name := sharer_of_resource(resource):
+            yield name, resource
+
+
 def sharers_of_pod(metadata: Manifest, spec: Manifest, ours: str = "") -> Iterator[tuple[str, str]]:
     """Yields the program that gives the pod a part of a GPU, and what of the pod shows it. Raises ShapeError."""
     for container in containers_of(spec):
@@ -135,10 +148,11 @@ def program_of(namespace: str, metadata: Manifest, spec: Manifest) -> str:
     return "Run:ai" if any("runai-reservation" in word for word in words) else "KAI-Scheduler"
 
 
-def asked_of_sharer(metadata: Manifest, spec: Manifest) -> tuple[int, str]:
+def asked_of_sharer(metadata: Manifest, spec: Manifest, memory_mib: int = 0) -> tuple[int, str]:
     """Returns the MiB of each device that the pod asks of a program, with the field, or 0. Raises ShapeError.
 
-    gpushare counts GiB, and Tencent's programs count parts of 256 MiB and GiB.
+    gpushare counts GiB, and Tencent's programs count parts of 256 MiB and GiB. HAMi also counts hundredths of a device,
+    and KAI and Run:ai fractions; `memory_mib` is the memory of a device.
     """
     units = {
         "volcano.sh/vgpu-memory": 1,
@@ -154,12 +168,18 @@ def asked_of_sharer(metadata: Manifest, spec: Manifest) -> tuple[int, str]:
         for resource, mib in units.items():
             if amount := _amount(wanted.get(resource)):
                 return amount * mib, resource
-    annotation = map_at(metadata, "annotations").get("gpu-memory")
-    return _amount(annotation), "gpu-memory"
+        percent = _amount(wanted.get(_HAMI_PERCENTAGE))
+        if percent and memory_mib:
+            return memory_mib * min(percent, 100) // 100, _HAMI_PERCENTAGE
+    annotations = map_at(metadata, "annotations")
+    if amount := _amount(annotations.get("gpu-memory")):
+        return amount, "gpu-memory"
+    fraction = _amount(annotations.get("gpu-fraction"), 100)
+    return memory_mib * min(fraction, 100) // 100, "gpu-fraction"
 
 
-def _amount(value: object) -> int:
+def _amount(value: object, times: int = 1) -> int:
     try:
-        return int(parse(value)) if value is not None else 0
+        return int(parse(value) * times) if value is not None else 0
     except QuantityError:
         return 0

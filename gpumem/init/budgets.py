@@ -2,24 +2,22 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpumem.init.evidence import Division
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal
 from gpumem.init.sourced import SourcedNumber, assumed, dns_label, unique
-from gpumem.pods import Workload
+from gpumem.pods import WholePod, Workload
 from gpumem.users import GpuWorkload
 from tenancy.devices.placement import Item, Placement
 from tenancy.devices.spread import AlikeNodes, fits_on_separate_nodes, place_on_nodes
 from tenancy.fit.smallest_change import GRID_MIB
-from tenancy.names import GPU, GPU_SHARED, GPUMEM_SUFFIX, Names
+from tenancy.names import GPU, GPU_SHARED, Names
 from tenancy.quantity import QuantityError
+from tenancy.sharers import asked_of_sharer
 from tenancy.workload import pod_request
-
-# The resource of HAMi's device plugin: the MiB on each device of a pod.
-HAMI_GPUMEM = f"nvidia.com{GPUMEM_SUFFIX}"
 
 _STEPS = 2000  # The maximum number of steps of one search for a placement of pods with several devices.
 
@@ -65,16 +63,20 @@ class Claimant:
 
 
 def seat_proposals(
-    placed: Sequence[tuple[GpuWorkload, PoolProposal]], peaks: Mapping[Workload, Peak], names: Names
+    placed: Sequence[tuple[GpuWorkload, PoolProposal]],
+    peaks: Mapping[Workload, Peak],
+    names: Names,
+    reached: Collection[str] = (),
 ) -> tuple[SeatProposal, ...]:
     """Returns a seat for each workload in these pools, which all share memory.
 
     A budget is the larger of the workload's request and its measured peak. If the request and the peak are unknown, the
-    budget of a pod with a whole device is the device's memory. All other workloads of a pool get equal parts of the
+    budget of a pod with a whole device is the device's memory. No pod has a whole device on the nodes `reached`, where
+    another pod reaches it too. All other workloads of a pool get equal parts of the
     memory that is left. A waiting workload with a known budget gets a seat only if its pool has enough memory for the
     budget.
     """
-    found = [_claimant(user, pool, peaks.get(user.workload), names) for user, pool in placed]
+    found = [_claimant(user, pool, peaks.get(user.workload), names, reached) for user, pool in placed]
     claimants = [each for each in found if each.is_running]
     for each in found:
         if not each.is_running and _fits(each, claimants):
@@ -95,9 +97,11 @@ def seat_proposals(
     )
 
 
-def _claimant(user: GpuWorkload, pool: PoolProposal, peak: Peak | None, names: Names) -> Claimant:
+def _claimant(
+    user: GpuWorkload, pool: PoolProposal, peak: Peak | None, names: Names, reached: Collection[str]
+) -> Claimant:
     pods = sum(pod.node is not None for pod in user.pods) or len(user.pods)
-    devices, declared = _devices_per_pod(user, pool, names), _declared(user, names)
+    devices, declared = _devices_per_pod(user, pool, names), _declared(user, pool, names)
     if peak is not None:
         shown = f"measured peak {peak.mib} of {peak.days} days, {peak.metric}"
         if declared is not None and declared.value >= peak.mib:
@@ -106,21 +110,28 @@ def _claimant(user: GpuWorkload, pool: PoolProposal, peak: Peak | None, names: N
         fitting = min(rounded, max(pool.device_mib, peak.mib))
         above = f", above the budget: {declared.source}" if declared else ""
         return Claimant(user, pool, pods, devices, SourcedNumber(fitting, shown + above))
-    if declared is None and pool.division is Division.WHOLE and _gpus(user):
-        declared = SourcedNumber(
-            pool.device_mib, f"each pod has a whole device by {GPU}; --from PROMETHEUS shows its use"
-        )
+    if declared is None and gpus_of(user.pod) and _has_whole_devices(user, pool, reached):
+        words = f"each pod has a whole device by {GPU}; --from PROMETHEUS shows its use"
+        unproven = pool.device_count.is_assumed
+        declared = assumed(pool.device_mib, words) if unproven else SourcedNumber(pool.device_mib, words)
     return Claimant(user, pool, pods, devices, declared)
 
 
-def _declared(user: GpuWorkload, names: Names) -> SourcedNumber | None:
-    """Returns the MiB that a pod requests on each device, with the source of the number."""
-    for resource in (names.gpumem, HAMI_GPUMEM):
-        mib = _request(user, resource)
-        if mib > 0:
-            spread = max(_request(user, names.gpu_count), 1) if resource == names.gpumem else 1
-            return SourcedNumber(math.ceil(mib / spread), f"its pods request {mib} {resource}")
-    return None
+def _has_whole_devices(user: GpuWorkload, pool: PoolProposal, reached: Collection[str]) -> bool:
+    nodes = {pod.node for pod in user.pods if pod.node} or {*pool.nodes}
+    return pool.division is Division.WHOLE and nodes.isdisjoint(reached)
+
+
+def _declared(user: GpuWorkload, pool: PoolProposal, names: Names) -> SourcedNumber | None:
+    """Returns the MiB that a pod requests on each device, of us or of another program, with the source."""
+    mib = _request(user, names.gpumem)
+    if mib > 0:
+        each = math.ceil(mib / max(_request(user, names.gpu_count), 1))
+        return SourcedNumber(each, f"its pods request {mib} {names.gpumem}")
+    asked, resource = asked_of_sharer(user.pod.metadata, user.pod.spec, pool.memory_mib.value if pool.memory_mib else 0)
+    if asked > pool.device_mib > 0:
+        return SourcedNumber(pool.device_mib, f"its pods ask for {asked} by {resource}, more than a device offers")
+    return SourcedNumber(asked, f"its pods request {asked} {resource}") if asked else None
 
 
 def _devices_per_pod(user: GpuWorkload, pool: PoolProposal, names: Names) -> int:
@@ -129,17 +140,22 @@ def _devices_per_pod(user: GpuWorkload, pool: PoolProposal, names: Names) -> int
     A pod that requests several time slices counts as a pod with one device, because all its slices can be on one
     device.
     """
-    whole = _gpus(user) if pool.division is Division.WHOLE else 1
-    return max(whole, _request(user, names.gpu_count), 1)
+    whole = gpus_of(user.pod) if pool.division is Division.WHOLE else 1
+    return min(max(whole, _request(user, names.gpu_count), 1), pool.device_count.value)
 
 
-def _gpus(user: GpuWorkload) -> int:
-    return _request(user, GPU) + _request(user, GPU_SHARED)
+def gpus_of(pod: WholePod) -> int:
+    """Returns the devices or shares that the device plugin gives to a pod."""
+    return _asked(pod, GPU) + _asked(pod, GPU_SHARED)
 
 
 def _request(user: GpuWorkload, resource: str) -> int:
+    return _asked(user.pod, resource)
+
+
+def _asked(pod: WholePod, resource: str) -> int:
     try:
-        return pod_request(user.pod.spec, resource)
+        return pod_request(pod.spec, resource)
     except QuantityError:
         return 0
 

@@ -18,7 +18,7 @@ from gpumem.init.sourced import SourcedNumber, assumed
 from tenancy.names import GPU, LABEL_GPU_COUNT, LABEL_GPU_MEMORY, LABEL_GPU_REPLICAS
 from tenancy.quantity import QuantityError, parse, whole
 from tenancy.reach import GPU_RESOURCES
-from tenancy.sharers import sharer_of_resource
+from tenancy.sharers import REGISTER, sharer_of_resource
 from tenancy.units import MIB
 from tenancy.workload import Manifest, map_at, text_at
 
@@ -48,7 +48,6 @@ _CARDS = {
 _MOST_DEVICES = 16  # No server has more GPUs, so that a larger number counts shares.
 _MIG_PRODUCT = re.compile(r"-MIG-[0-9]+g\.")
 _MIG_RESOURCES = f"{GPU_RESOURCES}mig-"
-_REGISTER = re.compile(r"[^/]+/node-(?:nvidia|vgpu)-register")
 # Cards that share the memory of their host, for which NVML shows no memory of a device.
 _UNIFIED = re.compile(r"\b(?:GB10|Thor|Orin|Xavier|Tegra|Jetson|DGX-Spark)\b", re.IGNORECASE)
 _TO_MACHINES = re.compile(r"vm-(?:passthrough|vgpu)")
@@ -197,7 +196,7 @@ def _readings(node: Manifest, labels: Mapping[str, str], shown: PublishedDevices
             source=BY_SLICES, count=len(shown.devices), memory_mib=min(shown.devices), sizes=tuple(shown.devices)
         )
     for name, value in map_at(node, "metadata", "annotations").items():
-        if _REGISTER.fullmatch(name):
+        if re.fullmatch(REGISTER, name):
             yield _registered(name, str(value))
     yield _by_cloud({key: value for key, value in labels.items() if not key.startswith(GPU_RESOURCES)})
     for name, amount in _units(node).items():

@@ -10,6 +10,7 @@ from gpumem.init.evidence import Devices, devices_of, withdrawn
 from gpumem.survey import Survey
 from tenancy.names import GPU, GPUMEM_SUFFIX, Names
 from tenancy.quantity import QuantityError, parse, whole
+from tenancy.sharers import sharers_of_node
 from tenancy.units import MIB
 from tenancy.workload import map_at, maps_at, text_at
 
@@ -48,6 +49,8 @@ class GpuNode:
     host_memory_mib: int = 0
     advertised: Mapping[str, int] | None = None
     taints: tuple[Taint, ...] = ()
+    # The other programs that share its devices, each with what shows it.
+    sharers: tuple[tuple[str, str], ...] = ()
 
     @property
     def card(self) -> str:
@@ -118,6 +121,7 @@ def _gpu_node(node: Object, devices: Devices) -> GpuNode:
         host_memory_mib=int(parse(offered.get("memory", 0)) / MIB),
         advertised={name: whole(mib) for name, mib in offered.items() if name.endswith(GPUMEM_SUFFIX)},
         taints=_taints(node),
+        sharers=tuple(sharers_of_node(node)),
     )
 
 

@@ -5,15 +5,17 @@ leaves out parts of the cluster that the settings cannot describe. `misfits` has
 out, with the reason and a correction.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpumem.init.budgets import SeatProposal, seat_proposals
+from gpumem.init.budgets import SeatProposal, gpus_of, seat_proposals
 from gpumem.init.classes import Classes, classes
 from gpumem.init.evidence import Division
 from gpumem.init.nodes import GpuNode, Taint, domain_of, gpu_nodes
 from gpumem.init.peaks import Peak
 from gpumem.init.pools import PoolProposal, pool_proposals
+from gpumem.init.sharing import scaler_of, sharing_of
 from gpumem.pods import WholePod, Workload
 from gpumem.survey import ADMISSION_SINCE, Survey, SurveyError
 from gpumem.users import GpuWorkload, gpu_users, infrastructure_namespaces, workload_of
@@ -30,7 +32,7 @@ from tenancy.names import (
 )
 from tenancy.pod_security import node_access_fields
 from tenancy.quantity import QuantityError
-from tenancy.workload import ShapeError, map_at, value_or
+from tenancy.workload import ShapeError, map_at, pod_request, value_or
 
 DOMAIN = "example.com"
 _OURS = (SYSTEM_NAMESPACE, node_agent_namespace(SYSTEM_NAMESPACE))
@@ -97,10 +99,14 @@ class FoundGpus:
     misplaced: Mapping[str, str]
     gaps: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    # Sentences about other programs that hand out parts of these GPUs, and about the workloads that get a part.
+    sharing: tuple[str, ...] = ()
+    # Nodes on which a pod reaches GPUs that no request gives it, so that no request gives a device to one pod alone.
+    reached: frozenset[str] = frozenset()
 
     def alone(self) -> tuple[Workload, ...]:
         """Returns the workloads with pods that have whole devices to themselves."""
-        shared = {node.name for node in self.nodes if node.devices.division is not Division.WHOLE}
+        shared = {node.name for node in self.nodes if node.devices.division is not Division.WHOLE} | self.reached
         return tuple(user.workload for user in self.users if not shared & {pod.node for pod in user.pods})
 
 
@@ -119,12 +125,16 @@ def find_gpus(survey: Survey) -> FoundGpus:
         )
     installed = infrastructure_namespaces(survey.pods)
     exempt = {name: evidence for name, evidence in installed.items() if name not in (*KUBERNETES_NAMESPACES, *_OURS)}
-    users = gpu_users(survey.pods, names, gaps)
+    pods = [pod for pod in survey.pods if not _is_ours_or_exempt(pod.namespace, exempt)]
+    sharing = sharing_of(pods, nodes, names)
+    users = gpu_users((pod for pod in pods if pod.uid not in sharing.pods), names, gaps)
     return FoundGpus(
         names=names,
         shows_domain=domain is not None,
         nodes=nodes,
-        users=tuple(user for user in users if not _is_ours_or_exempt(user.workload.namespace, exempt)),
+        users=users,
+        sharing=sharing.sentences,
+        reached=sharing.nodes | _reached_without_request(users, nodes, names),
         exempt=exempt,
         misplaced={name: evidence for name, evidence in installed.items() if name in KUBERNETES_NAMESPACES},
         gaps=tuple(gaps),
@@ -139,7 +149,7 @@ def propose(survey: Survey, found: FoundGpus, peaks: Mapping[Workload, Peak]) ->
     pools = pool_proposals(found.nodes, others, found.names.domain)
     misfits: list[str] = []
     placed = _in_one_pool(_placed(found, pools, misfits), misfits)
-    seats = seat_proposals(placed, peaks, found.names)
+    seats = seat_proposals(placed, peaks, found.names, found.reached)
     misfits += _without_room(placed, seats)
     tenants = sorted({seat.workload.namespace for seat in seats})
     has_admission = survey.minor >= ADMISSION_SINCE
@@ -169,6 +179,20 @@ def _is_ours_or_exempt(namespace: str, exempt: Mapping[str, str]) -> bool:
     return namespace in (*exempt, EXEMPT_BY_NAME, *_OURS)
 
 
+def _reached_without_request(users: Sequence[GpuWorkload], nodes: Sequence[GpuNode], names: Names) -> frozenset[str]:
+    """Returns the nodes with a pod that reaches every device, or with more requests than devices."""
+    asked = Counter[str]()
+    reached = set()
+    for user in users:
+        for pod in user.pods:
+            asks = gpus_of(pod)
+            asked[pod.node or ""] += asks
+            if pod.node and not asks and not pod_request(pod.spec, names.gpumem):
+                reached.add(pod.node)
+    reached |= {node.name for node in nodes if asked[node.name] > node.devices.count.value}
+    return frozenset(reached)
+
+
 def _placed(
     found: FoundGpus, pools: Sequence[PoolProposal], misfits: list[str]
 ) -> list[tuple[GpuWorkload, PoolProposal]]:
@@ -182,7 +206,7 @@ def _placed(
                 "Kueue admits its pods; declare its queue under queues, with the pool of whole devices (prod does)"
             )
         elif pool is None or not pool.shares_memory:
-            problem = _outside(pool)
+            problem = _outside(user, pool, found.left_out)
         else:
             placed.append((user, pool))
             continue
@@ -190,9 +214,13 @@ def _placed(
     return placed
 
 
-def _outside(pool: PoolProposal | None) -> str:
+def _outside(user: GpuWorkload, pool: PoolProposal | None, left_out: Sequence[str]) -> str:
     if pool is None:
-        return "no pool has the node of its pods; give that node the labels of a pool, or move the workload"
+        nodes = {f"node {pod.node} is in no pool" for pod in user.pods}
+        named = next((line for line in left_out if line.partition(":")[0] in nodes), "")
+        return named or "no pool has the node of its pods; give that node the labels of a pool, or move the workload"
+    if pool.whole_devices and gpus_of(user.pod):
+        return f"its devices are whole, as {pool.whole_devices} of each node of pool {pool.name} are, and it keeps them"
     return f"MIG divides the devices of pool {pool.name}, where no budget of memory counts; leave admission out"
 
 
@@ -297,7 +325,7 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
 
 def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
     """Returns sentences about the features that the proposal leaves out because the cluster does not support them."""
-    lines = [*found.left_out]
+    lines = [*found.sharing, *found.left_out]
     if survey.minor < ADMISSION_SINCE:
         needed = ".".join(map(str, ADMISSION_SINCE))
         lines.append(f"admission is left out: it needs Kubernetes {needed}, and the API server has {survey.version}")
@@ -314,12 +342,21 @@ def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, 
     lines += [
         f"pool {name} is shared by MPS: give its device plugin time-slicing for budgets of any size" for name in mps
     ]
+    known = {user.workload for user in found.users}
     for item in survey.deployments:
-        lines += _idle(item, found.names, {user.workload for user in found.users})
+        lines += _idle(item, found.names, known, survey.autoscalers)
+    lines += [
+        f"{user.workload} is scaled by {scaler}, and its seat counts the pods of now; raise the seat's replicas to the "
+        "most, and declare no gate for it under on_demand, because its replicas would have two owners"
+        for user in found.users
+        if (scaler := scaler_of(user.workload, user.pod.metadata, survey.autoscalers))
+    ]
     return lines
 
 
-def _idle(item: Mapping[str, object], names: Names, known: set[Workload]) -> list[str]:
+def _idle(
+    item: Mapping[str, object], names: Names, known: set[Workload], autoscalers: Sequence[Mapping[str, object]]
+) -> list[str]:
     metadata, spec = map_at(item, "metadata"), map_at(item, "spec")
     workload = Workload(str(metadata["namespace"]), "Deployment", str(metadata["name"]))
     try:
@@ -328,6 +365,10 @@ def _idle(item: Mapping[str, object], names: Names, known: set[Workload]) -> lis
         return []
     if not ways or workload in known or value_or(spec, "replicas", 1) != 0:
         return []
-    return [
-        f"{workload} ({ways[0]}) is scaled to 0 and has no seat; give it one under residents, or a gate under on_demand"
-    ]
+    scaler = scaler_of(workload, metadata, autoscalers) or scaler_of(
+        workload, map_at(spec, "template", "metadata"), autoscalers
+    )
+    to_do = "give it one under residents, or a gate under on_demand"
+    if scaler:
+        to_do = f"{scaler} scales it, so give it one under residents, and no gate, which would be a second owner"
+    return [f"{workload} ({ways[0]}) is scaled to 0 and has no seat; {to_do}"]

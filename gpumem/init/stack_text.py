@@ -2,8 +2,9 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from gpumem import checkout
 from gpumem.init.budgets import SeatProposal
 from gpumem.init.classes import ClassProposal
 from gpumem.init.pools import PoolProposal
@@ -20,8 +21,10 @@ _RELEASE = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
 
 
 def stack_text(proposal: StackProposal) -> str:
-    """Returns the text of the stack file."""
-    return rendered(document(proposal), list(_head(proposal)))
+    """Returns the text of the stack file. Its top names what the preview would refuse, which a person must decide."""
+    content = document(proposal)
+    refusals = checkout.refusals_of_text(rendered(content))
+    return rendered(content, list(_head(proposal, refusals)))
 
 
 def document(proposal: StackProposal) -> Map:
@@ -39,7 +42,7 @@ def document(proposal: StackProposal) -> Map:
     return map_of(Entry("config", map_of(*parts)))
 
 
-def _head(proposal: StackProposal) -> Iterator[str]:
+def _head(proposal: StackProposal, refusals: Sequence[str]) -> Iterator[str]:
     yield "yaml-language-server: $schema=docs/config.schema.json"
     yield ""
     nodes = sum(len(pool.nodes) for pool in proposal.pools)
@@ -48,6 +51,7 @@ def _head(proposal: StackProposal) -> Iterator[str]:
         "Each number has its source next to it. A number marked `assumed` is shown by nothing: check it first."
     )
     for title, lines in (
+        ("Decide first, because the preview refuses the file as it is:", refusals),
         ("Not in this file:", proposal.misfits),
         ("There already, and not this stack's:", proposal.existing),
         ("PriorityClasses of others:", proposal.classes.others),

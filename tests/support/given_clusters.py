@@ -28,6 +28,7 @@ class Cluster:
     priorities: list[Object] = field(default_factory=list)
     quotas: list[Object] = field(default_factory=list)
     deployments: list[Object] = field(default_factory=list)
+    autoscalers: list[Object] = field(default_factory=list)
     runtime_classes: list[Object] = field(default_factory=list)
     prometheuses: list[Object] = field(default_factory=list)
     cluster_queues: list[Object] = field(default_factory=list)
@@ -60,6 +61,7 @@ class Cluster:
                 survey.RUNTIME_CLASSES: self.runtime_classes,
                 survey.QUOTAS: self.quotas,
                 survey.DEPLOYMENTS: self.deployments,
+                survey.AUTOSCALERS: self.autoscalers,
                 survey.CLUSTER_QUEUES: self.cluster_queues,
                 survey.LOCAL_QUEUES: self.local_queues,
                 survey.MUTATING_WEBHOOKS: self.mutating_webhooks,

@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumem import checkout, survey
 from gpumem.init.propose import find_gpus, propose
-from gpumem.init.stack_text import document
+from gpumem.init.stack_text import document, stack_text
+from gpumem.survey import SurveyError
 from tenancy.names import PROJECT
 from tests.support.given_clusters import GPU, Cluster, Object, device_slice, labelled, node, of_deployment
+from tests.support.random_clusters import cluster as random_cluster
 from tests.support.yaml_trees import plain
 
 CARDS = {
@@ -61,3 +64,23 @@ def test_the_proposal_for_any_cluster_is_accepted_or_names_what_it_lacks(cluster
     refusals = checkout.refusals_of({key.removeprefix(f"{PROJECT}:"): value for key, value in config.items()})
     told = any(line.startswith("scheduler is left out") for line in proposal.misfits)
     assert refusals == () or told
+
+
+@pytest.mark.parametrize("start", range(0, 300, 50))
+def test_the_top_of_the_file_names_what_the_preview_would_refuse(start: int) -> None:
+    refused = 0
+    for seed in range(start, start + 50):
+        cluster, peaks = random_cluster(seed)
+        found = survey.read(cluster.api())
+        try:
+            gpus = find_gpus(found)
+        except SurveyError:
+            continue
+        proposal = propose(found, gpus, peaks)
+        config = plain(document(proposal))["config"]
+        refusals = checkout.refusals_of({key.removeprefix(f"{PROJECT}:"): value for key, value in config.items()})
+        refused += bool(refusals)
+        head = stack_text(proposal).partition("config:")[0]
+        assert ("Decide first" in head) == bool(refusals), seed
+        assert not any("reservation" in seat.workload.namespace for seat in proposal.seats), seed
+    assert refused < 20  # drawn peaks and requests that no card holds, and versions without our scheduler
