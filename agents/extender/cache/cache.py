@@ -6,7 +6,6 @@ cache except the reservations. One lock guards the cache, and no method does I/O
 times are in monotonic seconds.
 """
 
-import math
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,8 +25,11 @@ from tenancy.ledger import Ledger, Seat
 # The longest time between the filter and the bind of a pod. Between its filter and its bind, a pod may wait for its
 # volumes.
 RESERVE_SECONDS = 30.0
-# A pod whose bind got no answer keeps its devices for this time. The watch shows a bound pod within this time.
+# A pod whose bind got no answer keeps its devices for this time.
 LOST_SECONDS = 60.0
+# A bound pod keeps its devices for this time until the API shows it. If its watch is silent for so long, the kubelet
+# has restarted the extender.
+SHOWN_SECONDS = 300.0
 # A reading is valid for this time: four of the exporter's intervals.
 MEASURED_SECONDS = 60.0
 # If two readings are less than this many seconds apart, the cache has fetched the same reading twice
@@ -56,7 +58,6 @@ class Cache:
         # The nodes, made anew by `_changed` whenever one of the fields above changes.
         self._nodes: dict[str, NodeInfo] = {}
         self._stale = True  # if the absent seats must be counted again
-        self._listed_at = -math.inf
 
     # The methods that record what the API and the exporters show.
 
@@ -167,17 +168,13 @@ class Cache:
             self._changed(node)
 
     def finish_binding(self, uid: str, now: float) -> None:
-        """Records that the API server has accepted the pod's binding. A list that begins after this call contains the
-        pod, unless the pod was deleted.
-
-        If a list began during the bind, the pod keeps its end, because a pod that was bound and has ended before this
-        list was made is in neither the list nor the events after it.
+        """Records that the API server has accepted the pod's binding. Only a pod that has been deleted since is not
+        shown within SHOWN_SECONDS.
         """
         with self._lock:
             known = self._pods.get(uid)
-            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED and known.ends is not None:
-                began = known.ends - LOST_SECONDS
-                self._set(uid, replace(known, accepted_at=now, ends=known.ends if self._listed_at >= began else None))
+            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED:
+                self._set(uid, replace(known, ends=now + SHOWN_SECONDS))
 
     def forget(self, uid: str, now: float) -> None:
         """Frees the devices of an assumed pod that was not bound. Keeps memory for the pod's retry (`retain`)."""
@@ -190,15 +187,15 @@ class Cache:
     def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Known], since: float) -> None:
         """Rebuilds the cache from new lists, which began at `since`.
 
-        Keeps the readings, the reservations and the memory that is kept for nominated pods. Keeps each assumed pod that
-        may have been bound after the list was made.
+        Keeps the readings, the reservations, the assumed pods and the memory that is kept for nominated pods. The lists
+        may have been made before the bind of an assumed pod.
         """
         with self._lock:
-            self._listed_at = since
             listed = {pod.uid: pod for pod in pods}
             shown = {uid: pod for uid, pod in listed.items() if isinstance(pod, Nomination)}
             for uid, known in [*self._pods.items()]:
-                if not _is_unlisted(known, since) and not isinstance(listed.get(uid), Bound):
+                is_ours = isinstance(known, PodInfo) and not known.is_bound
+                if not is_ours and not isinstance(listed.get(uid), Bound):
                     self._set(uid, None)
             for uid, nomination in [*self._nominated.items()]:
                 if nomination.is_shown and uid not in shown:
@@ -414,12 +411,3 @@ class Cache:
         for name in [name for name, reading in self._readings.items() if reading.until <= now]:
             del self._readings[name]
             self._changed(name)
-
-
-def _is_unlisted(known: Bound, since: float) -> bool:
-    """Returns True if a list from the time `since` cannot contain what the cache knows of the pod. A list cannot
-    contain a reservation, or a binding that the API server accepts later.
-    """
-    if not isinstance(known, PodInfo) or known.is_bound:
-        return False
-    return known.accepted_at is None or known.accepted_at >= since

@@ -32,11 +32,10 @@ class PodInfo:
     """A pod that holds devices of a node. `name` is empty until the pod is bound.
 
     `indices` and `uuids` are None if the annotations do not name the devices. If `indices` and `uuids` are set, the
-    cache uses `uuids`, because a device keeps its UUID when its index changes. `ends` is the end of a reservation
-    or of a bind without an answer, in monotonic seconds. `accepted_at` is the monotonic time when the API server
-    accepted the binding of an assumed pod. `due` is the time by which a terminating pod should have ended. `seat`
-    is the seat in the pod's label, or "". `why` is the reason for the choice of the devices, from the reservation
-    until the bind.
+    cache uses `uuids`, because a device keeps its UUID when its index changes. `ends` is the monotonic time when a
+    reserved or assumed pod loses its devices. `due` is the time by which a terminating pod should have ended. `seat` is
+    the seat in the pod's label, or "". `why` is the reason for the choice of the devices, from the reservation until
+    the bind.
     """
 
     uid: str
@@ -49,7 +48,6 @@ class PodInfo:
     uuids: tuple[str, ...] | None = None
     priority: int = 0
     ends: float | None = None
-    accepted_at: float | None = None
     due: datetime | None = None
     seat: str = ""
     why: str = field(default="", compare=False)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import MEASURED_SECONDS, RESERVE_SECONDS, SHOWN_SECONDS, Cache
 from agents.extender.cache.drift import DeviceDrift, Drift, drift_of
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
 from agents.extender.cache.pod_info import PodInfo, PodWithoutGpu
@@ -130,16 +130,14 @@ def test_a_pod_whose_device_is_unknown_counts_where_it_would_be_put() -> None:
 # Tests of lists from the API.
 
 
-def test_room_for_a_pod_that_came_and_went_unseen_is_freed_by_a_later_list() -> None:
+def test_room_for_a_pod_that_came_and_went_unseen_is_freed_in_the_end() -> None:
     """A pod was bound and deleted while the extender's watch was broken."""
     cache = cache_of(inventory("N", 8000))
     take(cache, "pod", MemoryRequest(5000), "N", 1.0)
-    cache.replace([inventory("N", 8000)], [], since=2.0)
     cache.finish_binding("pod", 3.0)
-    cache.replace([inventory("N", 8000)], [], since=2.5)
-    assert free(cache) == [3000]
     cache.replace([inventory("N", 8000)], [], since=4.0)
-    assert free(cache) == [8000]
+    assert cache.fit("other", MemoryRequest(8000), ["N"], 2.0 + SHOWN_SECONDS).nodes == ()
+    assert cache.fit("other", MemoryRequest(8000), ["N"], 3.0 + SHOWN_SECONDS).nodes == ("N",)
 
 
 # Readings.

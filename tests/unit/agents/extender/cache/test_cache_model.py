@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.extender.cache.cache import LOST_SECONDS, MEASURED_SECONDS, RESERVE_SECONDS, Cache
+from agents.extender.cache.cache import LOST_SECONDS, MEASURED_SECONDS, RESERVE_SECONDS, SHOWN_SECONDS, Cache
 from agents.extender.cache.drift import Drift, drift_of
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
@@ -211,7 +211,7 @@ class World:
         self.hear_all()
         for uid in self.waiting:
             self.cache.withdraw(uid, self.now)
-        self.now += MEASURED_SECONDS + RESERVE_SECONDS
+        self.now += SHOWN_SECONDS
         self.audit()
         self.cache.fit("nobody", MemoryRequest(1000), NODES, self.now)
 
