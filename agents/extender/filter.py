@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.informers import Informers
@@ -96,23 +95,15 @@ class PlacementVerbs:
     def _fit(
         self, query: FilterRequest, pod: WaitingPod, *, by_ledger: bool = False, until: float | None = None
     ) -> Answer:
-        """Returns the answer of `Cache.fit` to the request. If a node causes an error, the pod cannot get this node."""
-
-        def on(nodes: Collection[str]) -> Answer:
-            now = self.clock.monotonic()
-            return self.cache.fit(
-                query.pod.uid, pod.memory, nodes, now, pod.entitlement, by_ledger=by_ledger, until=until
-            )
-
-        found = judged(partial(on, query.nodes))
-        if not isinstance(found, Unjudged):
-            return found
-        each = {node: judged(partial(on, (node,))) for node in query.nodes}
-        broken = {node: alone.why for node, alone in each.items() if isinstance(alone, Unjudged)}
-        for node, why in broken.items():
-            self.informers.problems.note("node", node, why)
-        rest = on([node for node in query.nodes if node not in broken])
-        return replace(rest, hopeless={**rest.hopeless, **broken})
+        return self.cache.fit(
+            query.pod.uid,
+            pod.memory,
+            query.nodes,
+            self.clock.monotonic(),
+            pod.entitlement,
+            by_ledger=by_ledger,
+            until=until,
+        )
 
     def victims(self, query: PreemptRequest, names: Names) -> dict[str, tuple[str, ...]]:
         """Returns the UIDs of the victims on each node where evictions would help. Raises FieldError.
@@ -129,14 +120,8 @@ class PlacementVerbs:
         preemption = _Preemption(self, uid, pod)
         if preemption.is_under_way(query.victims):
             return {}
-        found = {}
-        for node, given in query.victims.items():
-            victims = judged(partial(preemption.victims, node, given))
-            if isinstance(victims, Unjudged):
-                self.informers.problems.note("node", node, victims.why)
-            elif victims is not None:
-                found[node] = victims
-        return found
+        found = {node: preemption.victims(node, given) for node, given in query.victims.items()}
+        return {node: victims for node, victims in found.items() if victims is not None}
 
 
 @dataclass(frozen=True)

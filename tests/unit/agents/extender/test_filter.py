@@ -7,7 +7,6 @@ import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.informers import Informers
-from agents.extender.cache.node_info import NodeInfo
 from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState, PodWithoutGpu, holder_of
 from agents.extender.cache.search import Answer
 from agents.extender.filter import PlacementVerbs
@@ -272,36 +271,3 @@ def test_for_who_has_no_seat_a_seat_leaves_only_what_it_uses_beyond_its_budget(
     seated.cache.measure("a", {0: 2600, 1: 0}, seated.served.time.seconds, (use,))
     query = PreemptRequest(seated.query(2000, "stranger").pod, {"a": ()})
     assert seated.verbs.victims(query, NAMES) == ({"a": ("seat",)} if goes else {})
-
-
-def breaks_on(monkeypatch: pytest.MonkeyPatch, method: str, name: str) -> None:
-    whole = getattr(NodeInfo, method)
-
-    def broken(node: NodeInfo, *arguments: object, **named: object) -> object:
-        if node.node == name:
-            raise OverflowError("too large")
-        return whole(node, *arguments, **named)
-
-    monkeypatch.setattr(NodeInfo, method, broken)
-
-
-def test_an_error_of_one_node_leaves_the_other_nodes_to_a_filter(
-    placing: PlacementVerbs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    placing.cache.update_node(devices(6000, node="b"))
-    breaks_on(monkeypatch, "choice", "b")
-    fits = placing.fits(FilterRequest(Pod(pod(5000)), ("a", "b")), NAMES)
-    assert (fits.nodes, fits.hopeless) == (("a",), {"b": "OverflowError: too large"})
-    assert placing.informers.problems.counts() == {"node": 1}
-
-
-def test_an_error_of_one_node_leaves_the_victims_on_the_other_nodes(
-    placing: PlacementVerbs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    placing.cache.update_node(devices(8000, node="b"))
-    hold(placing, "low", 8000, 0)
-    hold(placing, "other", 8000, 1)
-    breaks_on(monkeypatch, "victims", "b")
-    query = PreemptRequest(Pod(pod(8000, priority=10)), {"a": ("low",), "b": ()})
-    assert placing.victims(query, NAMES) == {"a": ("low",)}
-    assert placing.informers.problems.counts() == {"node": 1}
