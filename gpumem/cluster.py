@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevices, devices_of
-from agents.extender.cache.pod_info import Nomination, PodInfo, PodWithoutGpu, holder_of
+from agents.extender.cache.pod_info import Known, PodInfo, holder_of
 from agents.kube.client import ApiError, Object
 from agents.kube.fields import FieldError
 from agents.kube.ledger import LedgerError, stored_ledger
@@ -45,7 +45,6 @@ from tenancy.workload import maps_at
 
 _AT_ONCE = 16
 CLUSTER_QUEUES = f"/apis/{KUEUE_API}/clusterqueues"
-_Held = PodInfo | PodWithoutGpu | Nomination
 
 
 class NamespaceError(AgentError):
@@ -143,7 +142,7 @@ def read(source: Source, system: str, namespace: Callable[[], str]) -> ClusterSn
     )
 
 
-def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple[list[WholePod], list[_Held]]:
+def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple[list[WholePod], list[Known]]:
     """Returns the pods with valid requests. Also returns the subset of these pods that hold GPU memory."""
     kept, held = [], []
     for item in items:
@@ -163,7 +162,7 @@ def _readable(items: Iterable[Object], ledger: Ledger, gaps: list[str]) -> tuple
 
 
 def _cache(
-    ledger: Ledger, devices: Iterable[NodeDevices], held: Iterable[_Held], measured: Iterable[NodeTelemetry]
+    ledger: Ledger, devices: Iterable[NodeDevices], held: Iterable[Known], measured: Iterable[NodeTelemetry]
 ) -> Cache:
     cache = Cache()
     cache.promise(ledger)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.informers import Informers
 from agents.extender.cache.node_info import NodeInfo
-from agents.extender.cache.pod_info import Nomination, PodState
+from agents.extender.cache.pod_info import PodInfo, PodState
 from agents.extender.cache.search import Answer
 from agents.extender.protocol import FilterRequest, PreemptRequest
 from agents.extender.report import held_event
@@ -54,8 +54,8 @@ class PlacementVerbs:
             answer, pod = self._short(query, pod, answer)
         node = query.pod.nominated_node
         if not answer.nodes and node is not None and node in answer.refused:
-            nomination = Nomination(uid=uid, node=node, request=pod.memory, priority=pod.entitlement.priority)
-            self.cache.retain(nomination, self.clock.monotonic())
+            nominee = PodInfo(uid=uid, node=node, request=pod.memory, priority=pod.entitlement.priority)
+            self.cache.retain(nominee, self.clock.monotonic())
         self.waiting.remember(uid, replace(pod, nodes=() if answer.nodes else query.nodes))
         return answer
 

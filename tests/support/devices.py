@@ -5,7 +5,7 @@ from typing import Any
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import NO_SEAT, Entitlement, PodInfo
+from agents.extender.cache.pod_info import NO_SEAT, Entitlement, PodInfo, PodState
 from agents.telemetry.device import Device, Fault
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.units import MIB
@@ -28,6 +28,10 @@ def bound(uid: str, node: str, mib: int, *indices: int, **fields: Any) -> PodInf
         uuids=tuple(f"GPU-{node}-{index}" for index in indices) or None,
         **fields,
     )
+
+
+def nominee(uid: str, node: str, request: MemoryRequest, priority: int) -> PodInfo:
+    return PodInfo(uid=uid, node=node, request=request, state=PodState.NOMINATED, priority=priority)
 
 
 def cache_of(*nodes: NodeDevices) -> Cache:

@@ -1,8 +1,8 @@
 """The scheduler cache: what the API and the exporters have shown of nodes and pods, and the devices that the extender
 has given to pods since (search.py).
 
-A pod's states are reserved, assumed, bound and terminating, as in kube-scheduler's cache. The API has everything in the
-cache except the reservations. One lock guards the cache, and no method does I/O. Sizes are in MiB of GPU memory, and
+A pod has one state (pod_info.py), as in kube-scheduler's cache. The API has everything in the cache except the
+reservations. One lock guards the cache, and no method does I/O. Sizes are in MiB of GPU memory, and
 times are in monotonic seconds.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from agents.extender.cache.inventory import NodeDevices
 from agents.extender.cache.node_info import NodeInfo
-from agents.extender.cache.pod_info import NO_SEAT, Bound, Entitlement, Known, Nomination, PodInfo, PodState
+from agents.extender.cache.pod_info import NO_SEAT, Entitlement, Known, PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.reading import MeasuredMemory
 from agents.extender.cache.search import Answer, Search
 from agents.extender.cache.seats import PoolSeats
@@ -51,10 +51,9 @@ class Cache:
         self._pools: dict[str, PoolSeats] = {}
         self._devices: dict[str, NodeDevices] = {}
         self._readings: dict[str, MeasuredMemory] = {}
-        self._pods: dict[str, Bound] = {}
-        self._on: dict[str, dict[str, Bound]] = {}  # the pods of each node
-        self._nominated: dict[str, Nomination] = {}
-        self._ends: dict[str, float] = {}  # the ends of reservations and of binds without an answer
+        self._pods: dict[str, Known] = {}
+        self._on: dict[str, dict[str, Known]] = {}  # the pods of each node
+        self._ends: dict[str, float] = {}  # when pods lose their memory
         # The nodes, made anew by `_changed` whenever one of the fields above changes.
         self._nodes: dict[str, NodeInfo] = {}
         self._stale = True  # if the absent seats must be counted again
@@ -87,12 +86,11 @@ class Cache:
             self._readings.pop(name, None)
             self._changed(name)
 
-    def update_pod(self, pod: Bound) -> None:
+    def update_pod(self, pod: Known) -> None:
         """Records a pod that the API shows as bound and not ended."""
         with self._lock:
             if self._pods.get(pod.uid) != pod:
                 self._set(pod.uid, pod)
-            self._keep(pod.uid, None)
 
     def remove_pod(self, uid: str) -> None:
         """Removes a pod that has ended or no longer exists. A terminating pod keeps its devices."""
@@ -102,32 +100,31 @@ class Cache:
                 devices = self._devices[pod.node].devices if pod.node in self._devices else ()
                 self._readings[pod.node] = reading.without(uid, {device.uuid: device.index for device in devices})
             self._set(uid, None)
-            self._keep(uid, None)
 
-    def nominate(self, pod: Nomination, now: float) -> None:
+    def nominate(self, pod: PodInfo, now: float) -> None:
         """Keeps the memory of the pod's victims for the pod while the API shows its nomination, as kube-scheduler does
-        for the sum of the node. A pod with a reservation needs no nomination.
+        for the sum of the node. A pod that has devices already needs no nomination.
         """
         with self._lock:
-            known = self._nominated.get(pod.uid)
-            since = known.since if known is not None and known.node == pod.node else now
-            if pod.uid not in self._pods:
-                self._keep(pod.uid, replace(pod, since=since))
+            known = self._nominated(pod.uid)
+            if known is not None or pod.uid not in self._pods:
+                since = known.since if known is not None and known.node == pod.node else now
+                self._set(pod.uid, replace(pod, state=PodState.NOMINATED, since=since))
 
     def withdraw(self, uid: str, now: float) -> bool:
-        """Ends the pod's nomination, and returns True if the pod had one. Keeps the nominated pod's memory for another
-        RESERVE_SECONDS.
+        """Ends the pod's nomination, and returns True if the API showed one until now. Keeps the nominated pod's memory
+        for another RESERVE_SECONDS.
 
         After a failed filter or bind, kube-scheduler removes the nomination and then retries the pod.
         """
         with self._lock:
-            known = self._nominated.get(uid)
+            known = self._nominated(uid)
             if known is None or not known.is_shown:
                 return False
-            self._keep(uid, replace(known, ends=now + RESERVE_SECONDS))
+            self._set(uid, replace(known, ends=now + RESERVE_SECONDS))
             return True
 
-    def retain(self, pod: Nomination, now: float) -> None:
+    def retain(self, pod: PodInfo, now: float) -> None:
         """Keeps memory on the nominated node for RESERVE_SECONDS after the pod did not fit there.
 
         Without `retain`, another pod could take the memory of the pod's victims. The scheduler may retry the pod before
@@ -135,16 +132,15 @@ class Cache:
         nomination.
         """
         with self._lock:
-            known = self._nominated.get(pod.uid)
-            is_kept = known is not None and known.is_shown and known.node == pod.node
-            if not is_kept and pod.uid not in self._pods:
-                self._keep(pod.uid, replace(pod, since=now, ends=now + RESERVE_SECONDS))
+            known = self._nominated(pod.uid)
+            if known is None or not known.is_shown or known.node != pod.node:
+                self.nominate(replace(pod, ends=now + RESERVE_SECONDS), now)
 
     def nominated_node(self, uid: str, now: float) -> str | None:
         """Returns the node that keeps memory for the pod, or None."""
         with self._lock:
-            known = self._nominated.get(uid)
-            return known.node if known is not None and now < known.ends else None
+            known = self._nominated(uid)
+            return known.node if known is not None and (known.ends is None or now < known.ends) else None
 
     def measure(
         self,
@@ -172,17 +168,17 @@ class Cache:
         shown within SHOWN_SECONDS.
         """
         with self._lock:
-            known = self._pods.get(uid)
-            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED:
+            known = self._in(uid, PodState.ASSUMED)
+            if known is not None:
                 self._set(uid, replace(known, ends=now + SHOWN_SECONDS))
 
     def forget(self, uid: str, now: float) -> None:
         """Frees the devices of an assumed pod that was not bound. Keeps memory for the pod's retry (`retain`)."""
         with self._lock:
-            known = self._pods.get(uid)
-            if isinstance(known, PodInfo) and known.state is PodState.ASSUMED:
+            known = self._in(uid, PodState.ASSUMED)
+            if known is not None:
                 self._set(uid, None)
-                self.retain(Nomination(uid=uid, node=known.node, request=known.request, priority=known.priority), now)
+                self.retain(known, now)
 
     def replace(self, nodes: Iterable[NodeDevices], pods: Iterable[Known], since: float) -> None:
         """Rebuilds the cache from new lists, which began at `since`.
@@ -192,21 +188,16 @@ class Cache:
         """
         with self._lock:
             listed = {pod.uid: pod for pod in pods}
-            shown = {uid: pod for uid, pod in listed.items() if isinstance(pod, Nomination)}
-            for uid, known in [*self._pods.items()]:
-                is_ours = isinstance(known, PodInfo) and not known.is_bound
-                if not is_ours and not isinstance(listed.get(uid), Bound):
-                    self._set(uid, None)
-            for uid, nomination in [*self._nominated.items()]:
-                if nomination.is_shown and uid not in shown:
-                    self._keep(uid, None)
+            shown = {uid for uid, pod in self._pods.items() if isinstance(pod, PodWithoutGpu) or pod.is_shown}
+            for uid in shown - listed.keys():
+                self._set(uid, None)
             devices = {each.node: each for each in nodes}
             for name in self._devices.keys() - devices.keys():
                 self.remove_node(name)
             for each in devices.values():
                 self.update_node(each)
             for pod in listed.values():
-                if isinstance(pod, Nomination):
+                if isinstance(pod, PodInfo) and pod.state is PodState.NOMINATED:
                     self.nominate(pod, since)
                 else:
                     self.update_pod(pod)
@@ -253,7 +244,7 @@ class Cache:
                 ends=now + RESERVE_SECONDS if until is None else until,
                 why=found.why(place),
             )
-            if not isinstance(self._pods.get(uid), PodInfo):
+            if uid not in self._pods or self._nominated(uid):
                 self._set(uid, pod)
             return Answer((place.node,), short=short, pod=pod)
 
@@ -287,17 +278,16 @@ class Cache:
         """
         with self._lock:
             self._expire(now)
-            known = self._pods.get(uid)
-            if isinstance(known, PodInfo) and known.state is not PodState.RESERVED:
+            known = self._in(uid, PodState.RESERVED)
+            if known is None and uid in self._pods and not self._nominated(uid):
                 return Answer((), {node: "the pod is bound already, or about to be"})
-            if not isinstance(known, PodInfo) or known.node != node or not self._nodes[node].offers(known):
+            if known is None or known.node != node or not self._nodes[node].offers(known):
                 answer = self.fit(uid, request, (node,), now, entitlement, by_ledger=True)
                 if answer.pod is None:
                     return answer
                 known = answer.pod
             pod = replace(known, state=PodState.ASSUMED, ends=now + LOST_SECONDS)
             self._set(uid, pod)
-            self._keep(uid, None)
             return Answer((node,), pod=pod)
 
     # The methods that only answer.
@@ -315,7 +305,7 @@ class Cache:
     def known(self, uid: str) -> Known | None:
         """Returns what the cache knows of the pod."""
         with self._lock:
-            return self._pods.get(uid) or self._nominated.get(uid)
+            return self._pods.get(uid)
 
     def node(self, name: str) -> NodeInfo:
         """Returns the node. For an unknown node, returns a NodeInfo without devices."""
@@ -351,7 +341,15 @@ class Cache:
             nodes[name] = node.for_pod(uid, entitlement.priority, now, absent)
         return Search(request, entitlement, nodes, self._pools, taken, self._choose)
 
-    def _set(self, uid: str, pod: Bound | None) -> None:
+    def _in(self, uid: str, state: PodState) -> PodInfo | None:
+        """Returns the pod if it is in this state."""
+        known = self._pods.get(uid)
+        return known if isinstance(known, PodInfo) and known.state is state else None
+
+    def _nominated(self, uid: str) -> PodInfo | None:
+        return self._in(uid, PodState.NOMINATED)
+
+    def _set(self, uid: str, pod: Known | None) -> None:
         """Replaces a pod in the cache. Every change of the memory that a pod holds on a node goes through this
         method.
         """
@@ -363,32 +361,21 @@ class Cache:
             self._pods[uid] = self._on.setdefault(pod.node, {})[uid] = pod
             if isinstance(pod, PodInfo) and pod.ends is not None:
                 self._ends[uid] = pod.ends
-        for name in {each.node for each in (before, pod, self._nominated.get(uid)) if each is not None}:
-            self._changed(name)
-
-    def _keep(self, uid: str, nomination: Nomination | None) -> None:
-        """Replaces a nomination in the cache."""
-        before = self._nominated.pop(uid, None)
-        if nomination is not None:
-            self._nominated[uid] = nomination
-        for name in {each.node for each in (before, nomination) if each is not None}:
+        for name in {each.node for each in (before, pod) if each is not None}:
             self._changed(name)
 
     def _changed(self, name: str) -> None:
-        """Makes the node anew. Of a pod with a reservation and a nomination, only the reservation counts."""
+        """Makes the node anew."""
         devices, pods = self._devices.get(name), self._on.get(name, {})
-        nominated = [each for uid, each in self._nominated.items() if each.node == name and uid not in self._pods]
-        reading = self._readings.get(name)
-        self._nodes[name] = NodeInfo(name, devices, pods.values(), nominated=nominated, reading=reading)
+        self._nodes[name] = NodeInfo(name, devices, pods.values(), self._readings.get(name))
         self._stale = True
         if not pods:
             self._on.pop(name, None)
-            if devices is None and not nominated:
+            if devices is None:
                 del self._nodes[name]
 
     def _unreserve(self, uid: str) -> None:
-        known = self._pods.get(uid)
-        if isinstance(known, PodInfo) and known.state is PodState.RESERVED:
+        if self._in(uid, PodState.RESERVED):
             self._set(uid, None)
 
     def _count(self) -> None:
@@ -406,8 +393,6 @@ class Cache:
     def _expire(self, now: float) -> None:
         for uid in [uid for uid, ends in self._ends.items() if ends <= now]:
             self._set(uid, None)
-        for uid in [uid for uid, each in self._nominated.items() if each.ends <= now]:
-            self._keep(uid, None)
         for name in [name for name, reading in self._readings.items() if reading.until <= now]:
             del self._readings[name]
             self._changed(name)

@@ -10,7 +10,7 @@ from functools import partial
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.inventory import devices_of
-from agents.extender.cache.pod_info import Known, Nomination, holder_of
+from agents.extender.cache.pod_info import Known, PodInfo, PodState, holder_of
 from agents.kube import ledger as ledgers
 from agents.kube.client import Api, ApiError, Object
 from agents.kube.fields import named, uid_of
@@ -126,7 +126,7 @@ class Informers:
         uid, pod = uid_of(found), None if gone else self._pod(found)
         if gone:
             self.problems.note("pod", named(found), None)
-        if isinstance(pod, Nomination):
+        if isinstance(pod, PodInfo) and pod.state is PodState.NOMINATED:
             self.cache.nominate(pod, self.clock.monotonic())
         elif pod is not None:
             self.cache.update_pod(pod)

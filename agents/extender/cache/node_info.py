@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from agents.extender.cache.inventory import NodeDevice, NodeDevices
-from agents.extender.cache.pod_info import Bound, Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
+from agents.extender.cache.pod_info import Entitlement, Known, PodInfo, PodState, PodWithoutGpu
 from agents.extender.cache.reading import MeasuredMemory, UndeclaredUse
 from agents.extender.preemption import PotentialVictim, lowest_victims
 from tenancy.devices.allocate import Chooser, DeviceChoice, MemoryRequest, best_fit
@@ -64,17 +64,16 @@ class NodeInfo:
         self,
         node: str,
         inventory: NodeDevices | None = None,
-        pods: Iterable[Bound] = (),
-        *,
-        nominated: Sequence[Nomination] = (),
+        pods: Iterable[Known] = (),
         reading: MeasuredMemory | None = None,
     ) -> None:
-        bound = [*pods]
+        known = [*pods]
+        requesting = [pod for pod in known if isinstance(pod, PodInfo)]
         self.node = node
         self.inventory = inventory
-        self.pods = {pod.uid: pod for pod in bound if isinstance(pod, PodInfo)}
-        self.pods_without_gpu = {pod.uid: pod for pod in bound if isinstance(pod, PodWithoutGpu)}
-        self.nominated = nominated
+        self.pods = {pod.uid: pod for pod in requesting if pod.state is not PodState.NOMINATED}
+        self.nominated = [pod for pod in requesting if pod.state is PodState.NOMINATED]
+        self.pods_without_gpu = {pod.uid: pod for pod in known if isinstance(pod, PodWithoutGpu)}
         self.reading = reading
         devices = inventory.devices if inventory else ()
         self.offered = {device.index: device.offered_mib for device in devices}
@@ -144,14 +143,14 @@ class NodeInfo:
         """
         if not self.nominated:
             return self if absent == self.absent else self.with_absent(absent)
-        nominated = {each.uid: each for each in self.nominated if now < each.ends}
+        nominated = {each.uid: each for each in self.nominated if each.ends is None or now < each.ends}
         turn = (-priority, nominated[uid].since if uid in nominated else math.inf, uid)
         ahead = [
             each for each in nominated.values() if each.uid != uid and (-each.priority, each.since, each.uid) < turn
         ]
         if self.inventory is None or not ahead:
             return self.with_absent(absent)
-        pods: list[Bound] = [*self.pods.values(), *self.pods_without_gpu.values()]
+        pods: list[Known] = [*self.pods.values(), *self.pods_without_gpu.values()]
         left = dict(self.free)
         for pod in self.pods.values():
             if pod.state is PodState.TERMINATING:
@@ -159,10 +158,8 @@ class NodeInfo:
         for each in sorted(ahead, key=lambda each: (-each.priority, each.uid)):
             indices = _likely(each.request, left)
             _deduct(left, each.request.mib, indices)
-            pods.append(
-                PodInfo(uid=each.uid, node=self.node, request=each.request, state=PodState.RESERVED, indices=indices)
-            )
-        return NodeInfo(self.node, self.inventory, pods, reading=self.reading).with_absent(absent)
+            pods.append(replace(each, state=PodState.RESERVED, indices=indices, uuids=None))
+        return NodeInfo(self.node, self.inventory, pods, self.reading).with_absent(absent)
 
     def with_absent(self, absent: Mapping[int, int]) -> "NodeInfo":
         """Returns the node as if absent seats needed these MiB."""

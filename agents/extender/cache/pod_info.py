@@ -1,10 +1,9 @@
-"""A pod's request, the devices that the pod holds, and the node to which the pod is nominated.
+"""A pod's state, its request and the devices that it holds.
 
 The Binding writes the pod's devices into annotations of the Pod (bind.py). This module reads the device annotations of
 Pods.
 """
 
-import math
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -19,8 +18,10 @@ Key = TypeVar("Key", int, str)  # the index or the UUID of a device
 
 
 class PodState(StrEnum):
-    """The states of a pod that holds devices, from the first state to the last."""
+    """The states of a pod on a node, from the first state to the last. A pod has one state at a time."""
 
+    # kube-scheduler has evicted other pods for this pod, whose devices are not known yet.
+    NOMINATED = "nominated"
     RESERVED = "reserved"  # The filter has chosen devices, and the bind has not begun.
     ASSUMED = "assumed"  # The bind of the pod has begun.
     BOUND = "bound"
@@ -29,11 +30,12 @@ class PodState(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PodInfo:
-    """A pod that holds devices of a node. `name` is empty until the pod is bound.
+    """A pod that holds memory of a node. `name` is empty until the pod is bound.
 
     `indices` and `uuids` are None if the annotations do not name the devices. If `indices` and `uuids` are set, the
     cache uses `uuids`, because a device keeps its UUID when its index changes. `ends` is the monotonic time when a
-    reserved or assumed pod loses its devices. `due` is the time by which a terminating pod should have ended. `seat` is
+    pod that is not bound loses its memory, or None while the API shows its nomination. `since` is the monotonic time of
+    the nomination. `due` is the time by which a terminating pod should have ended. `seat` is
     the seat in the pod's label, or "". `why` is the reason for the choice of the devices, from the reservation until
     the bind.
     """
@@ -48,6 +50,7 @@ class PodInfo:
     uuids: tuple[str, ...] | None = None
     priority: int = 0
     ends: float | None = None
+    since: float = 0.0
     due: datetime | None = None
     seat: str = ""
     why: str = field(default="", compare=False)
@@ -59,6 +62,11 @@ class PodInfo:
     @property
     def is_bound(self) -> bool:
         return self.state in (PodState.BOUND, PodState.TERMINATING)
+
+    @property
+    def is_shown(self) -> bool:
+        """Returns True if the API shows what the cache knows of the pod."""
+        return self.is_bound or (self.state is PodState.NOMINATED and self.ends is None)
 
     def is_going(self, server_now: datetime | None) -> bool:
         """Returns True if the pod is terminating and its deadline `due` has not passed. After the deadline of a
@@ -81,27 +89,7 @@ class PodWithoutGpu:
     priority: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nomination:
-    """A pod for which the scheduler has evicted victims from a node. No other pod may use the memory of the victims.
-
-    `since` and `ends` are in monotonic seconds. While the API shows the nomination, it has no end.
-    """
-
-    uid: str
-    node: str
-    request: MemoryRequest
-    priority: int
-    since: float = 0.0
-    ends: float = math.inf
-
-    @property
-    def is_shown(self) -> bool:
-        return self.ends == math.inf
-
-
-Bound = PodInfo | PodWithoutGpu
-Known = Bound | Nomination
+Known = PodInfo | PodWithoutGpu
 
 
 @dataclass(frozen=True)
@@ -127,7 +115,7 @@ def holder_of(item: Object, names: Names) -> Known | None:
     if pod.ended:
         return None
     if not pod.node:
-        return _nomination(pod, names)
+        return _nominated(pod, names)
     cpu_milli = pod.request("cpu", per_unit=1000)
     total, count = pod.request(names.gpumem), max(pod.request(names.gpu_count), 1)
     if total <= 0:
@@ -150,12 +138,12 @@ def holder_of(item: Object, names: Names) -> Known | None:
     )
 
 
-def _nomination(pod: Pod, names: Names) -> Nomination | None:
+def _nominated(pod: Pod, names: Names) -> PodInfo | None:
     node = pod.nominated_node
-    if not node or pod.terminating:
+    request = pod.memory_request(names) if node and not pod.terminating else None
+    if node is None or request is None:
         return None
-    request = pod.memory_request(names)
-    return None if request is None else Nomination(uid=pod.uid, node=node, request=request, priority=pod.priority)
+    return PodInfo(uid=pod.uid, node=node, request=request, state=PodState.NOMINATED, priority=pod.priority)
 
 
 def _distinct(devices: tuple[Key, ...], request: MemoryRequest) -> tuple[Key, ...] | None:

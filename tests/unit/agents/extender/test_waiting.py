@@ -7,12 +7,12 @@ import pytest
 
 from agents.extender.cache.cache import Cache
 from agents.extender.cache.node_info import Shortage
-from agents.extender.cache.pod_info import Entitlement, Nomination
+from agents.extender.cache.pod_info import Entitlement
 from agents.extender.cache.reading import UndeclaredUse
 from agents.extender.waiting import GRACE_SECONDS, WaitingPod, WaitingPods, crowded
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger
-from tests.support.devices import bound, inventory
+from tests.support.devices import bound, inventory, nominee
 from tests.support.fake_cluster import DOMAIN, T4, Served
 
 NODE = inventory("a", 8000)
@@ -113,7 +113,7 @@ def test_a_seat_that_the_ledger_has_room_for_is_retried_so_that_its_hold_begins(
 
 
 def test_a_nominee_is_retried_for_the_room_that_is_kept_for_it(held: Held) -> None:
-    held.cache.nominate(Nomination(uid="second", node="a", request=MemoryRequest(5000), priority=9), 0.0)
+    held.cache.nominate(nominee("second", "a", MemoryRequest(5000), 9), 0.0)
     held.cache.remove_pod("first")
     assert held.look_after(10)
     held.waiting.remember("second", WaitingPod(memory=MemoryRequest(5000)))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from agents.extender.cache.cache import LOST_SECONDS, MEASURED_SECONDS, RESERVE_SECONDS, SHOWN_SECONDS, Cache
 from agents.extender.cache.drift import Drift, drift_of
 from agents.extender.cache.inventory import NodeDevices
-from agents.extender.cache.pod_info import Entitlement, Nomination, PodInfo, PodState, PodWithoutGpu
+from agents.extender.cache.pod_info import Entitlement, PodInfo, PodState, PodWithoutGpu
 from tenancy.devices.allocate import MemoryRequest, Scoring
 from tests.support import search
-from tests.support.devices import bound, inventory
+from tests.support.devices import bound, inventory, nominee
 
 NODES = ("A", "B")
 SIZES = (0, 3, 4, 6)
@@ -178,7 +178,7 @@ class World:
         uid = self._one_of(self.waiting)
         if uid is not None and (what := self.pick(4)):
             node, request = NODES[self.pick(len(NODES))], self.waiting[uid]
-            nomination = Nomination(uid=uid, node=node, request=request, priority=self.pick(2))
+            nomination = nominee(uid, node, request, self.pick(2))
             tell = self.cache.retain if what == 1 else self.cache.nominate
             tell(nomination, self.now)
         elif uid is not None:
@@ -274,4 +274,4 @@ def test_no_history_overbooks_a_device_leaks_memory_or_makes_a_restart_differ(hi
 
 
 # These fields must be empty in a cluster without pods.
-REMEMBERED = ("_pods", "_on", "_nominated", "_ends")
+REMEMBERED = ("_pods", "_on", "_ends")

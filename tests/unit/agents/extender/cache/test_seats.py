@@ -6,13 +6,13 @@ import pytest
 
 from agents.extender.cache.cache import RESERVE_SECONDS, Cache
 from agents.extender.cache.node_info import Shortage
-from agents.extender.cache.pod_info import Entitlement, Nomination, PodState, PodWithoutGpu
+from agents.extender.cache.pod_info import Entitlement, PodState, PodWithoutGpu
 from agents.extender.cache.reading import UndeclaredUse
 from agents.telemetry.reading import PodUse
 from tenancy.devices.allocate import MemoryRequest
 from tenancy.ledger import Ledger, Pool, Unbudgeted
 from tenancy.units import MIB
-from tests.support.devices import bound, cache_of, feasible, inventory, victims
+from tests.support.devices import bound, cache_of, feasible, inventory, nominee, victims
 
 SEATED = Entitlement(priority=0, pools=frozenset({"t4"}))
 FLOOR = 1536
@@ -102,7 +102,7 @@ def test_the_memory_of_a_pod_that_ended_is_free_before_it_is_measured_again() ->
 
 
 def nominated(cache: Cache, mib: int = 5000, priority: int = 10) -> None:
-    cache.nominate(Nomination(uid="nominee", node="N", request=MemoryRequest(mib), priority=priority), 0.0)
+    cache.nominate(nominee("nominee", "N", MemoryRequest(mib), priority), 0.0)
 
 
 def fits(cache: Cache, uid: str, mib: int, priority: int = 0, now: float = 0.0) -> bool:
@@ -133,9 +133,7 @@ def test_what_the_evicted_still_hold_is_kept_for_the_nominee_before_it_is_free()
 def test_a_nomination_ends_with_the_pod_and_with_another_nomination() -> None:
     for end in (
         lambda cache: cache.remove_pod("nominee"),
-        lambda cache: cache.nominate(
-            Nomination(uid="nominee", node="other", request=MemoryRequest(1), priority=10), 0.0
-        ),
+        lambda cache: cache.nominate(nominee("nominee", "other", MemoryRequest(1), 10), 0.0),
     ):
         cache = cache_of(inventory("N", 8000))
         nominated(cache)
@@ -158,7 +156,7 @@ def test_a_nomination_that_is_lost_keeps_the_room_for_a_while() -> None:
 
 def test_of_two_nominated_pods_of_one_priority_the_first_is_first_also_after_a_relist() -> None:
     cache, node = Cache(), inventory("N", 8000)
-    first, second = (Nomination(uid=uid, node="N", request=MemoryRequest(5000), priority=10) for uid in ("z", "a"))
+    first, second = (nominee(uid, "N", MemoryRequest(5000), 10) for uid in ("z", "a"))
     cache.replace([node], [first], since=0.0)
     cache.replace([node], [first, second], since=1.0)
     assert not fits(cache, "a", 5000, priority=10, now=2.0)
@@ -167,7 +165,7 @@ def test_of_two_nominated_pods_of_one_priority_the_first_is_first_also_after_a_r
 
 def test_a_relist_ends_a_nomination_that_the_api_no_longer_shows() -> None:
     cache, node = Cache(), inventory("N", 8000)
-    pod = Nomination(uid="nominee", node="N", request=MemoryRequest(5000), priority=10)
+    pod = nominee("nominee", "N", MemoryRequest(5000), 10)
     cache.replace([node], [pod], since=0.0)
     assert not fits(cache, "lower", 8000)
     cache.replace([node], [], since=1.0)
