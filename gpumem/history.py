@@ -100,10 +100,11 @@ def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[floa
     seats = ledger.seats_of(tenant)
     asked = f'max by (pod_uid) (max_over_time({METRIC_POD_DECLARED}{{namespace="{tenant}"}}[{round(end - start)}s]))'
     declared = {s.labels.get("pod_uid", ""): s.values[0][1] / MIB for s in server.at(asked, end) if s.values}
-    floor_mib = _floor_mib(ledger, seats[0])
+    floors = {seat.name: _floor_mib(ledger, seat) for seat in seats}
     tight = {
-        (_key(series.labels), at)
-        for series in (server.over(below_floor_query(tenant, step, floor_mib), start, end, step) if floor_mib else ())
+        (floor_mib, _key(series.labels), at)
+        for floor_mib in sorted({*floors.values()} - {0})
+        for series in server.over(below_floor_query(tenant, step, floor_mib), start, end, step)
         for at, _ in series.values
     }
     samples: list[UseSample] = []
@@ -116,8 +117,10 @@ def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[floa
         if seat is None:
             strangers.add(pod)
             continue
+        floor_mib = floors[seat.name]
         samples += [
-            UseSample(at, seat.name, value / MIB, "/".join(key), (key, at) in tight) for at, value in series.values
+            UseSample(at, seat.name, value / MIB, "/".join(key), (floor_mib, key, at) in tight)
+            for at, value in series.values
         ]
     return SeatUses(tuple(samples), tuple(f"which seat of {tenant} {pod} has" for pod in sorted(strangers)))
 
@@ -127,7 +130,7 @@ def _key(labels: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _floor_mib(ledger: Ledger, seat: Seat) -> int:
-    """Returns the floor of the seat's pool in MiB. All seats of a tenant are in one pool."""
+    """Returns the floor of the seat's pool in MiB."""
     pool = ledger.pool(seat.pool)
     return pool.floor_mib if pool else 0
 

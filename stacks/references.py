@@ -59,7 +59,7 @@ def problems(raw: Mapping[str, Any], specs: Mapping[str, type[Spec]]) -> list[st
         *_overlapping(raw, "memory_pools"),
         *_shared_wrongly(raw),
         *_unplaced(raw),
-        *_in_two_pools(raw),
+        *_in_several_pools(raw),
         *queue_references.problems(raw),
         *_without_caps(raw),
     ]
@@ -168,27 +168,37 @@ def _unplaced(raw: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _in_two_pools(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Reports a tenant with workloads in several pools.
-
-    A ResourceQuota does not distinguish pools, so the tenant could use one pool's promise in another pool.
+def _in_several_pools(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Reports tenants with seats in several pools in a stack without our scheduler. Also reports that the workloads
+    without a budget of such a tenant are in several pools, because only a seat label tells the pool of a pod.
     """
-    first: dict[str, tuple[str, str]] = {}
-    known = at(raw, "pools")
+    seats: dict[str, dict[str, str]] = {}
+    others: dict[str, tuple[str, str]] = {}
     for part in ("residents", "on_demand", "unbudgeted"):
         for (_, name, _), pool in values_at(raw, f"{part}.*.pool"):
             tenant = at(raw, part)[name].get("tenant")
-            if not (isinstance(tenant, str) and isinstance(pool, str) and pool in known):
+            if not (isinstance(tenant, str) and isinstance(pool, str) and pool in at(raw, "pools")):
                 continue
+            if part != "residents" and tenant not in seats:
+                continue
+            seats.setdefault(tenant, {}).setdefault(pool, dotted(part, name))
             if part == "residents":
-                first.setdefault(tenant, (name, pool))
-            seat, promised = first.get(tenant, ("", pool))
+                continue
+            first, promised = others.setdefault(tenant, (dotted(part, name), pool))
             if pool != promised:
                 yield (
-                    f"{key(part, name, 'pool')}: must be {promised} as that of {dotted('residents', seat)}: a tenant "
-                    f"in several pools is not supported, because the ResourceQuota of {tenant} is one sum for all pools"
-                    f"{shown_value(pool)}; name {promised}, or give {name} a tenant of its own"
+                    f"{key(part, name, 'pool')}: must be {promised} as that of {first}: a pod without a budget names "
+                    f"no seat, so that all of {tenant} run in one pool{shown_value(pool)}"
                 )
+    if "scheduler" in raw:
+        return
+    for tenant, found in seats.items():
+        if len(found) > 1:
+            users = " and ".join(f"{user} in {pool}" for pool, user in [*found.items()][:2])
+            yield (
+                f"{key('scheduler')}: is missing though {tenant} is in several pools ({users}): a ResourceQuota is one "
+                "sum for all pools, and nobody would hold the tenant to its part of each; add scheduler: {}"
+            )
 
 
 def _whole_pools(raw: Mapping[str, Any]) -> set[str]:

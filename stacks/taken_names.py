@@ -78,7 +78,7 @@ def _namespaces(raw: Mapping[str, Any]) -> Iterator[str]:
     taken |= dict.fromkeys((system, node_agent_namespace(system)), "the agents'")
     taken = {name: "exempt from admission" for _, name in _admission_names(raw, "exempt_namespaces")} | taken
     for tenant in at(raw, "tenants"):
-        if tenant in taken:
+        if tenant in taken and tenant != "default":
             yield f"{key('tenants', tenant)}: this namespace is {taken[tenant]}; give the tenant one of its own"
 
 

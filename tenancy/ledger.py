@@ -377,6 +377,16 @@ class Ledger:
         seat = self._seats_by_name.get(label)
         return seat if seat is not None and seat.tenant == tenant else None
 
+    def pool_by_label(self, tenant: str) -> dict[str, str]:
+        """Returns the pool of each GPU pod of a tenant with seats in several pools, by the seat in the pod's label. The
+        key "" is for pods without the label, which have no budget. Returns {} if all workloads are in one pool.
+        """
+        seats = {seat.name: seat.pool for seat in self.seats_of(tenant)}
+        on_record: tuple[OnDemand | Unbudgeted, ...] = (*self.on_demand, *self.unbudgeted)
+        others = [each.pool for each in on_record if each.tenant == tenant]
+        pools = {**({"": others[0]} if others else {}), **seats}
+        return pools if seats and len({*pools.values()}) > 1 else {}
+
     @cached_property
     def tenants_by_name(self) -> Mapping[str, Tenant]:
         """Returns the tenants of all namespaces that have a promise or that the stack file declares."""

@@ -72,7 +72,9 @@ EXEMPT_BY_NAME = "kube-system"
 # Pulumi's type of a patched namespace. The patch of kube-system identifies the cluster of a state.
 CLUSTER_TYPE = "kubernetes:core/v1:NamespacePatch"
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces
-KUBERNETES_NAMESPACES = ("default", "kube-node-lease", "kube-public", EXEMPT_BY_NAME)
+# `default` is Kubernetes' too, but may be a tenant, because many clusters have their workloads in it.
+SYSTEM_NAMESPACES = ("kube-node-lease", "kube-public", EXEMPT_BY_NAME)
+KUBERNETES_NAMESPACES = ("default", *SYSTEM_NAMESPACES)
 
 # Admission sets this label on each new pod that reaches a GPU, so that an agent can watch these pods alone. The label
 # is an index and no proof: a pod that is older than the policy lacks it, and a tenant may remove it.

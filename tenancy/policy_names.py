@@ -35,6 +35,7 @@ QUEUED_PODS = "gpu-tenancy-queued-pods"
 QUEUED_PRIORITIES = "gpu-tenancy-queued-priorities"
 QUEUED_PODS_KEPT = "gpu-tenancy-queued-pods-kept"
 SEAT_LABELS = "gpu-tenancy-seat-labels"
+SEAT_NAMED = "gpu-tenancy-seat-named"
 SEAT_SIZES = "gpu-tenancy-seat-sizes"
 GRACE = "gpu-tenancy-grace"
 COUNTED_GPUS = "gpu-tenancy-counted-gpus"
@@ -61,6 +62,7 @@ _PART_OF = {
     GATED_PODS: GPU_BUDGET,
     MIRROR_PODS: GPU_BUDGET,
     NODE_SHARES: GPU_BUDGET,
+    SEAT_NAMED: GPU_BUDGET,
     PRIORITY_USE: GPU_BUDGET,
     PRIORITY_SYSTEM: GPU_BUDGET,
     DEVICE_CHOICE: GPU_BUDGET,

@@ -5,12 +5,15 @@ preempt every pod of a node, and then leave the CPU for no other seat. Units: th
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, OnDemand, Pool, Seat, Unbudgeted
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,30 @@ def share_of(pool: Pool, promise: Seat | OnDemand | Unbudgeted) -> Share:
 
 
 def shares(ledger: Ledger) -> dict[str, dict[int, Share]]:
-    """Returns the shares of each tenant, by the gpumem of a pod on each device. Pods without gpumem are at 0."""
+    """Returns the shares of each tenant, by the gpumem of a pod on each device. Pods without gpumem are at 0. Without
+    the seats of tenants in several pools, where seats of one size may have different shares."""
     found: dict[str, dict[int, Share]] = {}
     promises: Sequence[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
     for promise in promises:
         pool = ledger.pool(promise.pool)
         if pool is None or pool.sharing is not Sharing.MEMORY:
             continue
+        if isinstance(promise, Seat) and ledger.pool_by_label(promise.tenant):
+            continue
         mib = promise.gpumem_mib if isinstance(promise, Seat) else 0
         own, of = found.setdefault(promise.tenant, {}), share_of(pool, promise)
         own[mib] = of.or_larger(own[mib]) if mib in own else of
-    without = Share(None, None)
-    bound = {tenant: {mib: s for mib, s in own.items() if s != without} for tenant, own in found.items()}
-    return {tenant: own for tenant, own in bound.items() if own}
+    return _bound(found)
+
+
+def seat_shares(ledger: Ledger) -> dict[str, dict[str, Share]]:
+    """Returns the shares of the seats of tenants in several pools, by tenant and by seat label."""
+    found: dict[str, dict[str, Share]] = {}
+    for seat in ledger.seats:
+        pool = ledger.pool(seat.pool)
+        if pool is not None and pool.sharing is Sharing.MEMORY and ledger.pool_by_label(seat.tenant):
+            found.setdefault(seat.tenant, {})[seat.name] = share_of(pool, seat)
+    return _bound(found)
 
 
 def overdrawn(ledger: Ledger) -> Iterator[str]:
@@ -75,6 +89,12 @@ def overdrawn(ledger: Ledger) -> Iterator[str]:
                 f"{pool.name}: its seats may request {asked:.5g} {key} together, and its nodes have "
                 f"{of_a_node * pool.nodes:g}; {change}, or raise pools.{pool.name}.{key}"
             )
+
+
+def _bound(shares: Mapping[str, Mapping[Key, Share]]) -> dict[str, dict[Key, Share]]:
+    without = Share(None, None)
+    bound = {tenant: {key: s for key, s in own.items() if s != without} for tenant, own in shares.items()}
+    return {tenant: own for tenant, own in bound.items() if own}
 
 
 def _part(part: float | None, of: float | None) -> float | None:

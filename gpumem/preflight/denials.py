@@ -14,11 +14,11 @@ from tenancy.frameworks import FRAMEWORKS
 from tenancy.ledger import Ledger, Pool, Seat
 from tenancy.names import (
     EXEMPT_BY_NAME,
-    KUBERNETES_NAMESPACES,
     KUEUE_MANAGED_LABEL,
     KUEUE_POD_SET_LABEL,
     KUEUE_QUEUE_LABEL,
     SEATS,
+    SYSTEM_NAMESPACES,
 )
 from tenancy.policy_names import QUEUED_OWNERS, Refusal
 from tenancy.quantity import QuantityError
@@ -124,7 +124,7 @@ def _remedy(
     user: GpuWorkload, ledger: Ledger, labels: Mapping[str, Mapping[str, str]], pods: Sequence[WholePod]
 ) -> str:
     tenant, name = user.workload.namespace, user.workload.name
-    if tenant in (*KUBERNETES_NAMESPACES, *(ledger.admission.own if ledger.admission else ())):
+    if tenant in (*SYSTEM_NAMESPACES, *(ledger.admission.own if ledger.admission else ())):
         return "this namespace can be no tenant; move the workload to a namespace of its own"
     pools = [pool for pool in ledger.shared_pools if _runs_in(user, pool, labels)]
     if not pools:

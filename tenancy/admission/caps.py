@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tenancy import names, policy_names
 from tenancy.admission import cel
 from tenancy.admission.device import DEBUGGING
+from tenancy.admission.placement import PoolPlacement
 from tenancy.admission.policy import Manifest, Scope, mutating, outside_namespaces, validating
 from tenancy.caps import VARIABLES
 from tenancy.ledger import Pool
@@ -19,12 +20,12 @@ from tenancy.names import Names
 
 @dataclass(frozen=True, kw_only=True)
 class CapArgs:
-    """`placed` maps each tenant to the node labels that another policy adds to the tenant's pods. The policy that adds
-    a tenant's node labels can run after the policies for caps."""
+    """`placed` has the node labels that another policy adds to the tenants' pods. The policy that adds the node labels
+    can run after the policies for caps."""
 
     resources: Names
     pools: Sequence[Pool]
-    placed: Mapping[str, Mapping[str, str]]
+    placed: Sequence[PoolPlacement]
 
     @property
     def capped(self) -> Sequence[Pool]:
@@ -72,7 +73,7 @@ def _as_stamped(args: CapArgs) -> Manifest:
     }
     if args.others:
         capped, others = (", ".join(sorted(pool.name for pool in pools)) for pools in (args.capped, args.others))
-        validations[f"!variables.asks || variables.capped || {_goes_to(args.others, args.placed)}"] = (
+        validations[f"!variables.asks || variables.capped || {_goes_to(args.others, args)}"] = (
             f"this pod may be placed in pools whose driver holds it to its {gpumem} ({capped}), and in others "
             f"({others}), where it must not have {limit}: say which by the nodeSelector of one pool"
         )
@@ -104,24 +105,37 @@ def _debuggers(args: CapArgs) -> Manifest:
 
 
 def _goes_to_capped(args: CapArgs) -> str:
-    return _goes_to(args.capped, args.placed) if args.others else "true"
+    return _goes_to(args.capped, args) if args.others else "true"
 
 
-def _goes_to(pools: Sequence[Pool], placed: Mapping[str, Mapping[str, str]]) -> str:
+def _goes_to(pools: Sequence[Pool], args: CapArgs) -> str:
     chosen = (
-        " && ".join(
-            f"{_label(key, placed)} == {cel.quoted(value)}" for key, value in sorted(pool.node_selector.items())
-        )
+        " && ".join(f"{_label(key, args)} == {cel.quoted(value)}" for key, value in sorted(pool.node_selector.items()))
         for pool in pools
     )
     return f"({' || '.join(f'({each})' for each in chosen)})"
 
 
-def _label(key: str, placed: Mapping[str, Mapping[str, str]]) -> str:
-    own = f"object.spec.?nodeSelector[?{cel.quoted(key)}].orValue('')"
-    given = {tenant: labels[key] for tenant, labels in sorted(placed.items()) if key in labels}
-    literal = ", ".join(f"{cel.quoted(tenant)}: {cel.quoted(value)}" for tenant, value in given.items())
-    return f"{{{literal}}}[?request.namespace].orValue({own})" if given else own
+def _label(key: str, args: CapArgs) -> str:
+    """Returns CEL: the value of the key in the pod's nodeSelector after all policies."""
+    found = f"object.spec.?nodeSelector[?{cel.quoted(key)}].orValue('')"
+    values = [(each, each.node_selector[key]) for each in args.placed if key in each.node_selector]
+    given = {tenant: value for each, value in values if not each.seats for tenant in each.tenants}
+    if given:
+        found = f"{_literal(given)}[?request.namespace].orValue({found})"
+    named: dict[str, dict[str, str]] = {}
+    for each, value in values:
+        for tenant, seats in each.seats.items():
+            named.setdefault(tenant, {}).update(dict.fromkeys(seats, value))
+    if named:
+        listed = ", ".join(f"{cel.quoted(tenant)}: {_literal(own)}" for tenant, own in sorted(named.items()))
+        seat = cel.seat_label(args.resources)
+        found = f"{{{listed}}}[?request.namespace].orValue({{}})[?{seat}].orValue({found})"
+    return found
+
+
+def _literal(values: Mapping[str, str]) -> str:
+    return f"{{{', '.join(f'{cel.quoted(key)}: {cel.quoted(value)}' for key, value in sorted(values.items()))}}}"
 
 
 def _asks(container: str, resources: Names) -> str:

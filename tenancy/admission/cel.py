@@ -56,6 +56,11 @@ def about(pod: str, expression: str) -> str:
     return expression.replace("object.spec.", f"{pod}.spec.")
 
 
+def seat_label(names: Names) -> str:
+    """Returns CEL: the seat in the pod's label, or an empty string."""
+    return f"object.metadata.?labels[?{quoted(names.seat_label)}].orValue('')"
+
+
 def asks_for_device(names: Names) -> str:
     """Returns CEL: a container of the pod asks for gpumem, or for a device of NVIDIA's device plugin."""
     return f"{CONTAINERS}.exists(c, {_asks_for_device('c', names)})"

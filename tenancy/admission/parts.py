@@ -24,7 +24,7 @@ from tenancy.admission.namespaces import counted_gpus, exemptions, gpu_tenants, 
 from tenancy.admission.placement import PoolPlacement
 from tenancy.admission.policy import Manifest, Scope, in_namespaces, mutating, outside_namespaces, validating
 from tenancy.admission.queued import QueueTenants, queue_policies
-from tenancy.admission.seats import TenantSeatSizes, gpu_count_use, seat_labels, seat_sizes, whole_devices
+from tenancy.admission.seats import TenantSeatSizes, gpu_count_use, seat_labels, seat_named, seat_sizes, whole_devices
 from tenancy.admission.shares import node_shares
 from tenancy.frameworks import Framework
 from tenancy.ledger import AdmissionTerms, Ledger
@@ -47,7 +47,7 @@ from tenancy.policy_names import (
     STAMP_PRIORITY,
 )
 from tenancy.seat_sizes import SeatSizes
-from tenancy.shares import shares
+from tenancy.shares import seat_shares, shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +92,7 @@ def policies(rules: AdmissionRules) -> list[Manifest]:
 def parts(rules: AdmissionRules) -> list[Manifest]:
     """Returns the parts of the policies, each with one purpose."""
     names, ledger, queues, devices = rules.names, rules.ledger, rules.queues, rules.terms.devices
-    seated = placement.other_tenant_placements(ledger)
-    placed = {tenant: each.node_selector for each in seated for tenant in each.tenants}
+    seated = [*placement.other_tenant_placements(ledger), *placement.seat_placements(ledger)]
     scheduler = service_account_user(rules.terms.own[0], SCHEDULER)
     return [
         *priority_stamps(rules),
@@ -106,7 +105,7 @@ def parts(rules: AdmissionRules) -> list[Manifest]:
         *routes.environments(rules.without_budget, by_device=bool(devices)),
         routes.claims(rules.terms.device_classes),
         *([device_placed(names), device_spread(names, devices)] if devices else ()),
-        *caps.policies(caps.CapArgs(resources=names, pools=ledger.pools, placed=placed)),
+        *caps.policies(caps.CapArgs(resources=names, pools=ledger.pools, placed=seated)),
         *device_choices(names),
         device_annotations(names),
         device_binding(names, scheduler if devices else SCHEDULER_ACCOUNT),
@@ -116,9 +115,10 @@ def parts(rules: AdmissionRules) -> list[Manifest]:
         *gated(names, ledger.gated_deployments),
         gpu_count_use(names),
         whole_devices(names),
-        *node_shares(names, shares(ledger)),
+        *node_shares(names, shares(ledger), seat_shares(ledger)),
         *seat_labels(names, {seat.tenant: ledger.seats_of(seat.tenant) for seat in ledger.seats}),
         *seat_sizes(queues.seats, queues.tenants),
+        *seat_named(names, filter(ledger.pool_by_label, ledger.tenants_by_name.keys() - set(queues.tenants))),
         *queue_policies(queues),
         *grace(queues.seats, rules.without_budget),
         *pod_security(ledger.tenants),
@@ -187,13 +187,19 @@ def queued_placement(rules: AdmissionRules, placed: PoolPlacement) -> Manifest:
 
 
 def seated_placement(rules: AdmissionRules, placed: PoolPlacement) -> Manifest:
-    """Adds the nodeSelector of the tenant's pools to the tenant's GPU pods.
+    """Adds the nodeSelector of the tenant's pools to the tenant's GPU pods. If the tenant has seats in several pools,
+    the seat in the pod's label decides.
 
     On other nodes, the tenant's pods could take GPU memory that is promised to other tenants, or host memory of a
     memory pool.
     """
     operations = [cel.override_node_selector(placed.node_selector)]
-    scope = Scope(in_namespaces(placed.tenants), _reaches_gpu(rules))
+    conditions = _reaches_gpu(rules)
+    if placed.seats:
+        listed = ", ".join(f"{cel.quoted(tenant)}: {cel.quoted_list(own)}" for tenant, own in placed.seats.items())
+        of_pool = f"{cel.seat_label(rules.names)} in {{{listed}}}[?request.namespace].orValue([])"
+        conditions = {**conditions, f"has-a-seat-of-{placed.name}": of_pool}
+    scope = Scope(in_namespaces(placed.tenants), conditions)
     return mutating(f"{PLACE_SEATED}-{placed.name}", scope, operations)
 
 

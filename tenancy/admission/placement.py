@@ -1,7 +1,7 @@
 """Finds the nodes of each tenant's GPU pods, from the pools of the tenant's workloads and queues."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger, OnDemand, Seat, Unbudgeted
@@ -11,12 +11,14 @@ from tenancy.ledger import Ledger, OnDemand, Seat, Unbudgeted
 class PoolPlacement:
     """A group of tenants with devices in the same pools, and the labels that all nodes of these pools have.
 
-    `name` is unique, because no pool's name has a dot.
+    `name` is unique, because no pool's name has a dot. `seats` has the seat labels of the pods in these pools, for
+    tenants with seats in several pools. "" is a pod without the label.
     """
 
     name: str
     tenants: Sequence[str]
     node_selector: Mapping[str, str]
+    seats: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
@@ -35,13 +37,28 @@ def queue_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
 
 def other_tenant_placements(ledger: Ledger) -> list[PoolPlacement]:
     """Groups the tenants without a queue by the pools of their workloads. Queue tenants have no group, because their
-    pods can run in another pool."""
+    pods can run in another pool. A tenant with seats in several pools has a group in `seat_placements`."""
     pools: dict[str, set[str]] = {}
     users: Iterable[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
     for user in users:
-        if user.tenant not in ledger.queue_tenants:
+        if user.tenant not in ledger.queue_tenants and not ledger.pool_by_label(user.tenant):
             pools.setdefault(user.tenant, set()).add(user.pool)
     return _grouped(pools, {pool.name: pool.node_selector for pool in ledger.pools})
+
+
+def seat_placements(ledger: Ledger) -> list[PoolPlacement]:
+    """Groups the seats of tenants with seats in several pools by pool. A queue tenant's pod without a seat label can
+    run in another pool."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for tenant in sorted(ledger.tenants_by_name):
+        for seat, pool in ledger.pool_by_label(tenant).items():
+            if seat or tenant not in ledger.queue_tenants:
+                found.setdefault(pool, {}).setdefault(tenant, []).append(seat)
+    return [
+        PoolPlacement(name=f"{pool.name}.seats", tenants=[*seats], node_selector=pool.node_selector, seats=seats)
+        for pool in ledger.pools
+        if (seats := found.get(pool.name)) and pool.node_selector
+    ]
 
 
 def _grouped(pools: Mapping[str, Collection[str]], selectors: Mapping[str, Mapping[str, str]]) -> list[PoolPlacement]:

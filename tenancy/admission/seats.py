@@ -18,7 +18,7 @@ from tenancy.admission.policy import (
 )
 from tenancy.ledger import Seat
 from tenancy.names import GPU, Names
-from tenancy.policy_names import GPU_COUNT_USE, SEAT_LABELS, SEAT_SIZES, WHOLE_DEVICES
+from tenancy.policy_names import GPU_COUNT_USE, SEAT_LABELS, SEAT_NAMED, SEAT_SIZES, WHOLE_DEVICES
 from tenancy.reach import PLUGIN_RESOURCES
 from tenancy.seat_sizes import SeatSizes
 
@@ -133,6 +133,19 @@ def _labels(names: Names, literals: Sequence[str]) -> Manifest:
     )
     scope = Scope(outside_namespaces(), {"names-a-seat": is_new}, POD_WRITES)
     return validating(SEAT_LABELS, scope, {is_the_seat: message}, variables, message_key="messageExpression")
+
+
+def seat_named(names: Names, tenants: Iterable[str]) -> list[Manifest]:
+    """Denies a pod with gpumem and without a seat label, for tenants with seats in several pools. Only the label says
+    in which of the pools the pod has its budget."""
+    namespaces = sorted(tenants)
+    conditions = {"asks-for-gpumem": cel.asks_for_gpumem(names)}
+    message = (
+        f"the seats of this namespace are in several pools: give the pod the label {names.seat_label} with the name of "
+        "its resident, as in the output residents, so that it runs in the resident's pool"
+    )
+    validations = {f"{cel.seat_label(names)} != ''": message}
+    return [validating(SEAT_NAMED, Scope(in_namespaces(namespaces), conditions), validations)] if namespaces else []
 
 
 def gpu_count_use(names: Names) -> Manifest:

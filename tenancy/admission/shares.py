@@ -5,7 +5,9 @@ from anybody's promise. A ResourceQuota on CPU and memory would do less: it hold
 refuse each of its pods that states no request.
 """
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from tenancy.admission import cel
 from tenancy.admission.policy import Manifest, Scope, in_namespaces, validating
@@ -17,19 +19,21 @@ from tenancy.units import MIB
 _UNBOUND = 2**62
 
 
-def node_shares(names: Names, shares: Mapping[str, Mapping[int, Share]]) -> list[Manifest]:
-    """Returns the policy, if a tenant has a bound. `shares` has the share of one device, by tenant and by gpumem."""
-    if not shares:
+def node_shares(
+    names: Names, shares: Mapping[str, Mapping[int, Share]], seats: Mapping[str, Mapping[str, Share]]
+) -> list[Manifest]:
+    """Returns the policy, if a tenant has a bound. `shares` has the share of one device, by tenant and by gpumem.
+    `seats` has it by tenant and by seat label, for tenants with seats in several pools."""
+    if not shares and not seats:
         return []
-    by_tenant = (
-        f"{cel.quoted(tenant)}: {{{', '.join(f'{mib}: {_literal(share)}' for mib, share in sorted(own.items()))}}}"
-        for tenant, own in sorted(shares.items())
-    )
-    share = "variables.taken / variables.spread"
+    size, label = "variables.taken / variables.spread", cel.seat_label(names)
+    share = f"{_by_tenant(shares)}[?request.namespace].orValue({{}})[?{size}].orValue([])"
+    if seats:
+        share = f"{_by_tenant(seats)}[?request.namespace].orValue({{}})[?{label}].orValue({share})"
     variables = {
         "taken": cel.most_at_once(lambda container: cel.gpumem_of(container, names)),
         "spread": cel.devices_of(names),
-        "share": f"{{{', '.join(by_tenant)}}}[?request.namespace].orValue({{}})[?{share}].orValue([])",
+        "share": share,
         "milliCpus": cel.requested("cpu", 1000),
         "hostMemory": cel.requested("memory", 1),
     }
@@ -43,8 +47,16 @@ def node_shares(names: Names, shares: Mapping[str, Mapping[int, Share]]) -> list
             (("milliCpus", 1, "m CPU", "cpus"), ("hostMemory", MIB, "Mi of host memory", "host_memory_mib"))
         )
     }
-    scope = Scope(in_namespaces(shares), {"asks-for-a-device": cel.asks_for_device(names)})
+    scope = Scope(in_namespaces({*shares, *seats}), {"asks-for-a-device": cel.asks_for_device(names)})
     return [validating(NODE_SHARES, scope, validations, variables, message_key="messageExpression")]
+
+
+def _by_tenant(shares: Mapping[str, Mapping[Any, Share]]) -> str:
+    tenants = []
+    for tenant, own in sorted(shares.items()):
+        literals = (f"{json.dumps(key)}: {_literal(share)}" for key, share in sorted(own.items()))
+        tenants.append(f"{cel.quoted(tenant)}: {{{', '.join(literals)}}}")
+    return f"{{{', '.join(tenants)}}}"
 
 
 def _literal(share: Share) -> str:

@@ -23,6 +23,7 @@ from tests.support.prod import put
 
 LIMIT, REQUEST = "NVIDIA_GPU_MEMORY_LIMIT", "NVIDIA_GPU_MEMORY_REQUEST"
 T4_NODES = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+SEAT_LABEL = "viktorbarzin.me/seat"
 OTHER_NODES = {"nvidia.com/gpu.sharing-strategy": "other"}
 OTHER_POOL = {"node_selector": OTHER_NODES, "nodes": 1, "memory_mib": 16384, "reserve_mib": 1024}
 
@@ -35,6 +36,7 @@ def cluster(server: ApiServer) -> ApiServer:
         put("pools t4 device_count", 2),
         put("pools t4 enforce", "driver"),
         put("pools other", OTHER_POOL),
+        put("residents far", {"tenant": "portal-stt", "pool": "other", "gpumem_mib": 1536}),
     )
     return server
 
@@ -73,6 +75,23 @@ def test_each_container_gets_its_own_gpumem_in_whole_mib(cluster: ApiServer) -> 
     assert answer.refusal is None
     assert said(answer.body["spec"]) == [held(1500), held(1000), {}]
     assert said(answer.body["spec"], "initContainers") == [held(2000), held(500), {}]
+
+
+def on_seat(seat: str | None, **fields: Any) -> Pod:
+    labels = {SEAT_LABEL: seat} if seat else {}
+    return pod(asking(mib="1536"), **fields) | {"metadata": {"name": "pod", "labels": labels}}
+
+
+def test_the_seat_decides_on_pool_and_cap_of_a_tenant_in_several_pools(cluster: ApiServer) -> None:
+    for _ in range(6):  # The API server applies the two policies in any order.
+        near, far = (create_in(cluster, "portal-stt", on_seat(seat)) for seat in ("portal-stt", "far"))
+        assert (near["nodeSelector"], said(near)) == (T4_NODES, [held(1536)])
+        assert (far["nodeSelector"], said(far)) == (OTHER_NODES, [{}])
+
+
+def test_a_pod_without_a_seat_label_is_refused_where_a_tenant_has_seats_in_several_pools(cluster: ApiServer) -> None:
+    refusal = create(cluster, "portal-stt", on_seat(None, nodeSelector=T4_NODES)).refusal or ""
+    assert f"the seats of this namespace are in several pools: give the pod the label {SEAT_LABEL}" in refusal
 
 
 def test_containers_get_the_variables_in_any_order_of_the_policies(cluster: ApiServer) -> None:

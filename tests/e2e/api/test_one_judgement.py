@@ -48,6 +48,7 @@ def changes(config: Raw) -> None:
     put("pools t4 device_count", 2)(config)
     put("residents immich-server replicas", 2)(config)
     put("residents llama-swap devices_per_pod", 2)(config)
+    put("residents llama-cpp", {"tenant": "llama-swap", "pool": "node-4", "gpumem_mib": 500})(config)
     put("queues local_queues frigate-gpu", {"tenant": "frigate", "cluster_queue": "gpu-cq"})(config)
     put("admission device_classes", ["nic.example.com"])(config)
     put(f"priorities {reaching_pods.EXEMPT_CLASS}", {"value": 2_000_000})(config)

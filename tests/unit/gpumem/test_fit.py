@@ -274,12 +274,16 @@ def test_a_file_of_any_name_is_a_stack_file(tmp_path: Path, keys_are_below_confi
     assert "+++ b/gpus.yaml" in checkout.patch(read, changed)
 
 
-def test_no_patch_is_shown_that_the_gate_would_refuse(prod: StackFile) -> None:
-    found = prod.with_patch(fit(prod.ledger, None, Wanted(mib=500), "node-4", "immich"))
+def test_no_patch_is_shown_that_the_gate_would_refuse(tmp_path: Path) -> None:
+    config = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())
+    del config["config"]["gpu-tenancy:scheduler"]
+    (tmp_path / "gpus.yaml").write_text(yaml.safe_dump(config))
+    stack = StackFile("gpus.yaml", tmp_path)
+    found = stack.with_patch(fit(stack.ledger, None, Wanted(mib=500), "node-4", "immich"))
     assert found.patch is None
     (refusal,) = found.refusals
-    assert refusal.startswith("gpu-tenancy:residents.immich.pool: must be t4")
-    assert "no change to Pulumi.prod.yaml is shown, because it would be refused" in text(found)
+    assert refusal.startswith("gpu-tenancy:scheduler: is missing though immich is in several pools")
+    assert "no change to gpus.yaml is shown, because it would be refused" in text(found)
 
 
 def test_a_pool_that_is_not_there_is_named_with_those_that_are() -> None:

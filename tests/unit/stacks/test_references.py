@@ -58,17 +58,22 @@ REFUSED: dict[str, tuple[Change, str]] = {
         put("residents frigate pool", "batch"),
         "residents.frigate.pool: 'batch' hands out whole devices; name a pool that shares memory",
     ),
-    "a tenant with seats in two pools": (
-        put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100}),
-        "residents.chat.pool: must be node-4 as that of residents.inference: a tenant in several pools is not "
-        "supported, because the ResourceQuota of inference is one sum for all pools (got 't4'); name node-4, or give "
-        "chat a tenant of its own",
+    "a tenant with seats in two pools and no scheduler that would hold it to its part of each": (
+        lambda config: (
+            put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100})(config),
+            drop("scheduler")(config),
+        ),
+        "scheduler: is missing though inference is in several pools (residents.inference in node-4 and residents.chat "
+        "in t4): a ResourceQuota is one sum for all pools, and nobody would hold the tenant to its part of each; add "
+        "scheduler: {}",
     ),
-    "a tenant with a seat in one pool and on record in another": (
-        put("unbudgeted android-emulator tenant", "inference"),
-        "unbudgeted.android-emulator.pool: must be node-4 as that of residents.inference: a tenant in several pools "
-        "is not supported, because the ResourceQuota of inference is one sum for all pools (got 't4'); name node-4, or "
-        "give android-emulator a tenant of its own",
+    "a tenant whose pods without a budget would be in two pools": (
+        lambda config: (
+            put("unbudgeted android-emulator tenant", "inference")(config),
+            put("unbudgeted second", {"tenant": "inference", "pool": "node-4", "measured_mib": 100})(config),
+        ),
+        "unbudgeted.second.pool: must be t4 as that of unbudgeted.android-emulator: a pod without a budget names no "
+        "seat, so that all of inference run in one pool (got 'node-4')",
     ),
     "residents that nobody advertises for": (
         lambda config: (drop("reconcile")(config), drop("scheduler")(config)),
@@ -84,6 +89,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize(("change", "line"), REFUSED.values(), ids=REFUSED)
 def test_parts_that_do_not_go_together_are_refused(change: Change, line: str) -> None:
     assert refusal(change) == [f"gpu-tenancy:{line}"]
+
+
+def test_a_tenant_may_have_seats_in_several_pools_and_pods_without_a_budget_in_one() -> None:
+    seat = put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100})
+    assert refusal(seat, put("unbudgeted android-emulator tenant", "inference")) == []
 
 
 CPU = put("queues cluster_queues gpu-cq quotas", {"gpu-any": {"nvidia.com/gpu": {"nominal": 1}, "cpu": {"nominal": 8}}})

@@ -198,7 +198,7 @@ def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
         put("pools t4 colour", "green"),
         put("residents frigate pool", "t5"),
         put("residents immich-ml gpumem_mib", "3Gi"),
-        put("tenants default", {}),
+        put("tenants kube-public", {}),
     )
     assert sorted(lines) == [
         f"gpu-tenancy:pools.t4.colour: unknown key; known here: {KEYS_OF_A_POOL}",
@@ -207,7 +207,7 @@ def test_all_mistakes_are_reported_at_once_also_within_one_map() -> None:
         "gpu-tenancy:residents.frigate.pool: 't5' is no key of pools; known there: batch, node-4, t4",
         "gpu-tenancy:residents.immich-ml.gpumem_mib: must be a whole number of MiB without unit or quotes, "
         "such as 3072 for 3 GiB (got '3Gi')",
-        "gpu-tenancy:tenants.default: this namespace is Kubernetes' own; give the tenant one of its own",
+        "gpu-tenancy:tenants.kube-public: this namespace is Kubernetes' own; give the tenant one of its own",
     ]
 
 

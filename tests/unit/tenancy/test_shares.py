@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from tenancy.ledger import Ledger, OnDemand, Pool, Seat, Unbudgeted
-from tenancy.shares import Share, overdrawn, shares
+from tenancy.shares import Share, overdrawn, seat_shares, shares
 
 POOL = Pool(
     name="t4",
@@ -28,6 +28,14 @@ def test_a_part_is_of_a_node_as_the_budget_is_of_its_gpu_memory() -> None:
 def test_of_two_seats_of_one_size_the_larger_bound_counts() -> None:
     other = replace(SEAT, name="other", cpus=9, devices_per_pod=2)
     assert shares(ledger(SEAT, other)) == {"team-a": {5000: Share(4500, 10_000)}}
+
+
+def test_seats_of_one_size_in_two_pools_have_the_parts_of_their_own_nodes() -> None:
+    far = Pool(name="far", node_selector={"gpu": "far"}, nodes=1, device_count=1, memory_mib=10_000, cpus=4)
+    found = replace(ledger(SEAT, replace(SEAT, name="other", pool="far")), pools=(POOL, far))
+    assert shares(found) == {}
+    assert seat_shares(found) == {"team-a": {"llm": Share(4000, 10_000), "other": Share(2000, None)}}
+    assert seat_shares(ledger(SEAT)) == {}
 
 
 def test_without_what_a_node_has_there_is_no_bound_but_the_own() -> None:

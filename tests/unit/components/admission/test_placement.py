@@ -50,6 +50,25 @@ def test_a_tenant_of_two_pools_gets_the_labels_they_share_and_one_that_queues_is
     assert "team-a" not in placed
 
 
+def test_the_seat_in_a_pods_label_decides_for_a_tenant_with_seats_in_several_pools() -> None:
+    found = ledger(
+        put("residents far", {"tenant": "immich", "pool": "node-4", "gpumem_mib": 100}),
+        put("unbudgeted beside", {"tenant": "immich", "pool": "node-4", "measured_mib": 100}),
+        put("residents near", {"tenant": "team-a", "pool": "t4", "gpumem_mib": 100}),
+        put("residents away", {"tenant": "team-a", "pool": "node-4", "gpumem_mib": 100}),
+    )
+    seats = {placed.name: placed.seats for placed in placement.seat_placements(found)}
+    assert seats == {
+        "t4.seats": {"immich": ["immich-ml", "immich-server"], "team-a": ["near"]},
+        "node-4.seats": {"immich": ["", "far"], "team-a": ["away"]},
+    }
+    assert "immich" not in {tenant for each in placement.other_tenant_placements(found) for tenant in each.tenants}
+
+
+def test_a_tenant_with_all_seats_in_one_pool_needs_no_label() -> None:
+    assert placement.seat_placements(ledger()) == []
+
+
 def test_a_queue_over_two_pools_goes_by_the_labels_they_share() -> None:
     l4 = {"gpu.example.com/model": "l4", "nvidia.com/gpu.sharing-strategy": "none", LABEL_HOSTNAME: "l4"}
     found = ledger(

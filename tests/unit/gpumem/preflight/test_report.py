@@ -51,10 +51,10 @@ def test_workloads_without_a_budget_would_be_denied_each_with_its_owner_and_reme
 
 
 def test_a_remedy_is_one_that_the_settings_and_the_scheduler_accept() -> None:
-    """Before the fix, preflight told to add tenants.default, which the settings refuse, and named a seat of another
+    """Before the fix, preflight told to add tenants.kube-public, which the settings refuse, and named a seat of another
     pool, with which the pod matches no node."""
     other = replace(T4, name="other", node_selector={"pool": "other"})
-    cluster = record_0000(pod("x", "default", limits={GPU: "1"}, on="k8s-node1"))
+    cluster = record_0000(pod("x", "kube-public", limits={GPU: "1"}, on="k8s-node1"))
     cluster.nodes.append(node("node-4"))
     cluster.nodes[-1]["metadata"]["labels"]["pool"] = "other"
     cluster.pods += of_deployment("second", "frigate", limits={GPU: "1"}, on="node-4")
