@@ -33,7 +33,7 @@ from tenancy import names
 from tenancy.ledger import GATE_MARGIN_MIB
 
 # A run ends only after the next run has begun its first pass. Therefore the gate always finds a waiting seat within one
-# interval. A pod starts 2 to 10 s after the full minute. While two runs overlap, only one of them acts (docs/adr/0021).
+# interval. A pod starts 2 to 10 s after the full minute. While two runs overlap, only one of them acts (docs/adr/0018).
 _OVERLAP_SECONDS = 22
 GATE_RUN_SECONDS = RUN_SECONDS + _OVERLAP_SECONDS
 GATE_DEADLINE_SECONDS = DEADLINE_SECONDS + _OVERLAP_SECONDS
