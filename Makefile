@@ -104,7 +104,7 @@ lint:
 
 bench: toolchain ## Measure previews, the policy pack, stranded seats, and on real API servers admission, bursts and the gate
 	@$(PYTHON) -m tests.benchmarks $(value ARGS) && $(PYTHON) -m tests.benchmarks.stranding
-	@$(INSTALL) cluster certificates && for each in admission bursts gate; do $(PYTHON) -m tests.benchmarks.$$each || exit; done
+	@$(INSTALL) cluster certificates && for each in admission bursts gate reports; do $(PYTHON) -m tests.benchmarks.$$each || exit; done
 
 memory-report: toolchain ## Compare memory pools with a history of use: make memory-report FROM=http://prometheus:9090
 	@$(PYTHON) -m gpumem advise --host-memory --stack "$(STACK)" $(if $(FROM),--from "$(FROM)") $(if $(DAYS),--days $(DAYS))

@@ -200,9 +200,9 @@ def _before_a_rollout(verbs: Any) -> None:
     found.add_argument("--overwrite", action="store_true", help="replace an existing file")
 
 
-def verb_first(arguments: Sequence[str]) -> list[str]:
+def verb_first(top: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
     """Returns the arguments with the verb at the start. kubectl's users also write flags before the verb."""
-    verbs: Any = next(action.choices for action in parser()._actions if action.choices)  # noqa: SLF001 (argparse lists them nowhere else)
+    verbs: Any = next(action.choices for action in top._actions if action.choices)  # noqa: SLF001 (argparse lists them nowhere else)
     flags = [action for verb in verbs.values() for action in verb._actions if action.nargs != 0]  # noqa: SLF001 (as above)
     takes_value = {name for flag in flags for name in flag.option_strings}
     words = enumerate(arguments)

@@ -41,10 +41,11 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], reach: Reach = Ku
 
     Returns the exit code: 0 for success, 1 for a failure, 2 for a wrong command, and 3 if a pod waits.
     """
+    top = parser()
     if not arguments:
-        parser().print_help()
+        top.print_help()
         return DONE
-    given = parser().parse_args(verb_first(arguments))
+    given = top.parse_args(verb_first(top, arguments))
     try:
         return _run(given, environ, reach)
     except AgentError as error:

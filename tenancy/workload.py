@@ -27,6 +27,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
+_NOTHING = Fraction(0)
 _DEFAULT_SURGE = "25%"  # the default for a Deployment (pkg/apis/apps/v1/defaults.go)
 
 
@@ -91,7 +92,9 @@ def pod_request(pod_spec: Manifest, resource: str, *, per_unit: int = 1) -> int:
     """
     level = _pod_level(pod_spec, resource)
     request = containers_request(pod_spec, resource) if level is None else level
-    return math.ceil((request + overhead(pod_spec, resource)) * per_unit)
+    more = overhead(pod_spec, resource)
+    # Most pods ask for none of most resources, and a sum of fractions takes longer than reading them.
+    return math.ceil((request + more) * per_unit) if request or more else 0
 
 
 def containers_request(pod_spec: Manifest, resource: str) -> Fraction:
@@ -109,13 +112,14 @@ def largest_at_once(pod_spec: Manifest, amount: Callable[[Manifest], Fraction]) 
 
     `amount` returns the amount of one container.
     """
-    running = sum(map(amount, containers_of(pod_spec, "containers")), Fraction(0))
-    sidecars = peak = Fraction(0)
-    for container in containers_of(pod_spec, "initContainers"):
+    running = sum(filter(None, map(amount, containers_of(pod_spec, "containers"))), _NOTHING)
+    sidecars = peak = _NOTHING
+    first = maps_at(pod_spec, "initContainers")
+    for container in first:
         peak = max(peak, sidecars + amount(container))
         if is_sidecar(container):
             sidecars += amount(container)
-    return max(running + sidecars, peak)
+    return max(running + sidecars, peak) if first or running else _NOTHING
 
 
 def container_request(container: Manifest, resource: str) -> Fraction:

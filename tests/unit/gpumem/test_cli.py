@@ -143,9 +143,10 @@ def test_a_user_without_the_right_learns_the_role_to_ask_for(capsys: pytest.Capt
 
 def test_the_value_of_a_flag_is_no_verb() -> None:
     """Before the fix, `-n who who` ran `who -n who` by luck, and `-n status who` ran status."""
-    assert arguments.verb_first(["-n", "status", "who", "--watch"]) == ["who", "-n", "status", "--watch"]
-    assert arguments.verb_first(["--watch", "status"]) == ["status", "--watch"]
-    assert arguments.verb_first(["--context=fit", "who"]) == ["who", "--context=fit"]
+    top = arguments.parser()
+    assert arguments.verb_first(top, ["-n", "status", "who", "--watch"]) == ["who", "-n", "status", "--watch"]
+    assert arguments.verb_first(top, ["--watch", "status"]) == ["status", "--watch"]
+    assert arguments.verb_first(top, ["--context=fit", "who"]) == ["who", "--context=fit"]
 
 
 def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
