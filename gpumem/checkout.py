@@ -7,13 +7,13 @@ comments and the order of keys stay the same. The policy pack judges the changed
 
 import copy
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agents.runtime.errors import AgentError
-from gpumem.preflight.declared import Declared, InstalledKueue, Named
+from gpumem.preflight.declared import Declared, DeclaredPod, InstalledKueue, Named
 from tenancy.host_memory.pool import HostMemoryPools
 from tenancy.ledger import Ledger
 from tenancy.names import PROJECT
@@ -98,8 +98,18 @@ def declared_parts(name: str, root: Path) -> Declared:
         is_watchdog_armed=bool(settings.watchdog and settings.acting(settings.watchdog).armed),
         is_gate_armed=bool(settings.gate and settings.acting(settings.gate).armed),
         memory_pools=settings.host_memory().pools,
+        pods=tuple(_pods(settings)),
         gates=tuple((spec.tenant, spec.deployment or name) for name, spec in settings.on_demand.items()),
     )
+
+
+def _pods(settings: Any) -> Iterator[DeclaredPod]:
+    from stacks.existing.workloads import workloads  # noqa: PLC0415
+
+    for each in workloads(settings):
+        spec = each["spec"].get("jobTemplate", each)["spec"]
+        named = Named(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"])
+        yield DeclaredPod(workload=named, template=spec["template"])
 
 
 def _existing(name: str, root: Path) -> Path:

@@ -33,11 +33,13 @@ CLUSTER_QUEUES, LOCAL_QUEUES = (f"/apis/{KUEUE_API}/{plural}" for plural in ("cl
 MUTATING_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 SCALED_OBJECTS = "/apis/keda.sh/v1alpha1/scaledobjects"
+SERVICES = "/api/v1/services"
 PROMETHEUSES = f"/apis/{PROMETHEUS_OPERATOR_API}/prometheuses"
 _OF_KUEUE = {
     "clusterqueues": CLUSTER_QUEUES,
     "localqueues": LOCAL_QUEUES,
     "mutatingwebhookconfigurations": MUTATING_WEBHOOKS,
+    "services": SERVICES,
 }
 # Kubernetes itself always serves the kinds of the other frameworks.
 _GROUPS_OF_WORK = {each.group for each in FRAMEWORKS.values() if "." in each.group} | {AUTOSCALING_GROUP}
@@ -88,6 +90,7 @@ class Survey:
     cluster_queues: tuple[Object, ...] = ()
     local_queues: tuple[Object, ...] = ()
     mutating_webhooks: tuple[Object, ...] = ()
+    services: tuple[Object, ...] = ()
     prometheuses: tuple[Object, ...] = ()
     gaps: tuple[str, ...] = ()
 
@@ -142,6 +145,7 @@ def read(source: ApiReader) -> Survey:
             autoscalers=(*found.get("scaledobjects", ()), *found["horizontalpodautoscalers"]),
             cluster_queues=tuple(found.get("clusterqueues", ())),
             local_queues=tuple(found.get("localqueues", ())),
+            services=tuple(found.get("services", ())),
             mutating_webhooks=tuple(found.get("mutatingwebhookconfigurations", ())),
             prometheuses=tuple(found.get("prometheuses", ())),
             gaps=tuple(gaps),

@@ -96,7 +96,8 @@ def preflight(engine: Engine, cluster: Cluster, width: int) -> str:
     from gpumem import checkout, paper, survey  # noqa: PLC0415 (a command that changes nothing needs no report)
     from gpumem.preflight import report  # noqa: PLC0415
 
-    found = report.preflight(survey.read(cluster.kubectl), checkout.declared_parts(engine.stack, engine.root))
+    declared = checkout.declared_parts(engine.stack, engine.root)
+    found = report.preflight(survey.read(cluster.kubectl), declared, cluster.kubectl)
     return report.preflight_text(found, paper.Paper(width))
 
 

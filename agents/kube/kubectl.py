@@ -14,11 +14,12 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 from urllib.parse import urlencode
 
 from agents.kube.errors import ApiError, Object, refusal_in, unanswered
@@ -118,6 +119,10 @@ class Kubectl:
                 return
             query["continue"] = token
 
+    def dry_run(self, path: str, manifest: Mapping[str, Any]) -> None:
+        """Asks the API server whether it would create the object, which it does not store. Raises ApiError."""
+        self._body(f"{path}?dryRun=All", self._seconds, json.dumps(manifest).encode())
+
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
         """Sends a GET request to a pod and returns the response.
 
@@ -148,10 +153,10 @@ class Kubectl:
             self._unreached = error
             raise
 
-    def _body(self, path: str, seconds: float) -> bytes:
-        request = f"GET {path.partition('?')[0]}"
+    def _body(self, path: str, seconds: float, sent: bytes | None = None) -> bytes:
+        request = f"{'GET' if sent is None else 'POST'} {path.partition('?')[0]}"
         try:
-            answer = self._exchange(path, seconds)
+            answer = self._exchange(path, seconds, sent)
         except (OSError, http.client.HTTPException) as error:
             self._connections.one = None
             raise unanswered(request, error) from None
@@ -159,13 +164,17 @@ class Kubectl:
             raise refusal_in(request, answer)
         return answer.body
 
-    def _exchange(self, path: str, seconds: float) -> ApiResponse:
+    def _exchange(self, path: str, seconds: float, sent: bytes | None = None) -> ApiResponse:
         connection = getattr(self._connections, "one", None)
         if connection is None:
             self._await_listening()
             connection = self._connections.one = _UnixConnection(self._socket)
         connection.set_timeout(seconds)
-        connection.request("GET", path, headers={"Accept": "application/json, text/plain"})
+        headers = {"Accept": "application/json, text/plain"}
+        if sent is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            connection.request("POST", path, body=sent, headers={**headers, "Content-Type": "application/json"})
         answer = connection.getresponse()
         body = answer.read()
         if date := answer.headers.get("Date"):

@@ -1,6 +1,6 @@
 """Compares a stack with the cluster, for `make preflight` and `make up`: `python -m gpumem.preflight --stack NAME`.
 
-Reads the cluster once, and writes nothing to the cluster.
+Reads the cluster once, tries the stack's pods in a dry run, and writes nothing to the cluster.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str], reach: cli.Reach 
     try:
         declared = checkout.declared_parts(given.stack, Path.cwd())
         with reach(cli.kubectl_flags(given)) as kubectl:
-            found = preflight(survey.read(kubectl), declared)
+            found = preflight(survey.read(kubectl), declared, kubectl)
     except AgentError as error:
         cli.complain(error)
         return UNREAD

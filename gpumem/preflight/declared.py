@@ -28,6 +28,14 @@ def _nothing(there: Mapping[Named, Object]) -> Sequence[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeclaredPod:
+    """A workload of the stack's agents, with the template of its pods."""
+
+    workload: Named
+    template: Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
 class InstalledKueue:
     """An existing installation of Kueue that a stack uses."""
 
@@ -64,3 +72,5 @@ class Declared:
     is_gate_armed: bool = False
     gates: tuple[tuple[str, str], ...] = ()
     memory_pools: tuple[HostMemoryPool, ...] = ()
+    # The pods that the rollout itself starts.
+    pods: tuple[DeclaredPod, ...] = ()

@@ -1,7 +1,7 @@
 """Checks the Kueue that a stack with queues finds in a cluster. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from agents.kube.errors import Object
@@ -14,14 +14,18 @@ from tenancy.names import KUEUE_API, LABEL_NAMESPACE, node_agent_namespace
 from tenancy.workload import containers_of, map_at, maps_at, text_at, texts_at
 
 _NAME = "Kueue"
-_IMAGE = re.compile(r"/kueue(?:-controller)?:v([0-9]+\.[0-9]+\.[0-9]+)")
+_IMAGE = re.compile(r"kueue[^/:@]*(?:[:@]|$)")
+_VERSION = re.compile(r"(?:^|[:-])v?([0-9]+\.[0-9]+\.[0-9]+)(?![0-9.])")
+_LABEL = "app.kubernetes.io/name"
+# Labels of Kueue's chart that have its version.
+_VERSION_LABELS = ("app.kubernetes.io/version", "helm.sh/chart")
 _FROM = "queues.installed_kueue"
 
 
 def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
     """Yields the problems of a stack that declares queues or Kueue."""
-    controller = next(((pod, found) for pod in survey.pods if (found := _version(pod))), None)
-    version = controller[1] if controller else None
+    controller = _controller(survey)
+    version = _version(controller) if controller else None
     if declared.kueue_version is not None:
         if version is not None and version != declared.kueue_version:
             explained = (
@@ -30,17 +34,55 @@ def kueue_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
             yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=True)
     elif declared.has_queues:
         yield from _api(survey)
+        yield from _unknown(survey, controller, version)
         if version is not None and not enforces_quotas(version):
             explained = f"{version} has quotas that can be bypassed (docs/adr/0002); upgrade it to {QUOTAS_HOLD_SINCE}"
             yield Part(name=_NAME, state=State.OTHER, text=explained, blocks=False)
         if declared.installed_kueue is not None:
-            yield from _account(controller[0] if controller else None, declared.installed_kueue)
+            yield from _account(controller, declared.installed_kueue)
             yield from _webhooks(survey, declared, declared.installed_kueue)
 
 
+def _controller(survey: Survey) -> WholePod | None:
+    """Returns a pod of Kueue's controller: one behind the Service of its webhooks, or else one with its label, or with
+    its image, which a mirror or a digest may rename."""
+    services = {
+        (service.get("namespace"), service.get("name"))
+        for configuration in survey.mutating_webhooks
+        for webhook in maps_at(configuration, "webhooks")
+        if "kueue" in str(service := map_at(webhook, "clientConfig", "service"))
+    }
+    selectors = [
+        (each["metadata"]["namespace"], map_at(each, "spec", "selector"))
+        for each in survey.services
+        if (each["metadata"]["namespace"], each["metadata"]["name"]) in services
+    ]
+    ways: tuple[Callable[[WholePod], bool], ...] = (
+        lambda pod: any(ns == pod.namespace and s and s.items() <= pod.labels.items() for ns, s in selectors),
+        lambda pod: pod.labels.get(_LABEL) == "kueue" and "controller" in str(pod.labels.get("control-plane", "")),
+        lambda pod: any(_IMAGE.search(text_at(c, "image").partition("@")[0]) for c in containers_of(pod.spec)),
+    )
+    return next((pod for way in ways for pod in survey.pods if way(pod)), None)
+
+
 def _version(pod: WholePod) -> str | None:
-    found = (_IMAGE.search(text_at(container, "image")) for container in containers_of(pod.spec))
+    named = [text_at(c, "image").partition("@")[0] for c in containers_of(pod.spec) if "kueue" in text_at(c, "image")]
+    named += [str(pod.labels[key]) for key in _VERSION_LABELS if key in pod.labels]
+    found = (_VERSION.search(each) for each in named)
     return next((match[1] for match in found if match), None)
+
+
+def _unknown(survey: Survey, controller: WholePod | None, version: str | None) -> Iterator[Part]:
+    if version is not None or KUEUE_API.partition("/")[0] not in survey.groups:
+        return
+    if controller is None:
+        explained = "no pod of its controller was found, so its version and its account are not known; look at both"
+    else:
+        explained = (
+            f"the image of {controller} names no version; quotas hold since {QUOTAS_HOLD_SINCE} (docs/adr/0002), so "
+            "look it up"
+        )
+    yield Part(name=_NAME, state=State.UNKNOWN, text=explained, blocks=False)
 
 
 def _api(survey: Survey) -> Iterator[Part]:

@@ -1,35 +1,40 @@
 """Finds the parts of the cluster that a stack needs and that are missing or have another version. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from agents.kube.errors import Object
+from gpumem.pods import WholePod
 from gpumem.preflight.declared import Declared
 from gpumem.preflight.frameworks import framework_parts
 from gpumem.preflight.kueue import kueue_parts
 from gpumem.preflight.part import Part, State
+from gpumem.preflight.pods import static_parts
 from gpumem.survey import ADMISSION_SINCE, Survey
 from tenancy.choices import Sharing, Source
 from tenancy.host_memory.pool import Taint
 from tenancy.ledger import Pool, SeveralPoolsError
 from tenancy.names import (
     GPU,
-    GPU_RUNTIME_CLASS,
     LABEL_GPU_COUNT,
     LABEL_GPU_MEMORY,
     PROMETHEUS_OPERATOR_API,
 )
 from tenancy.quantity import QuantityError, parse, whole
-from tenancy.reach import GPU_RESOURCES
+from tenancy.reach import GPU_RESOURCES, of_device_plugin, routes
+from tenancy.sharers import program_of, sharers_of_node, sharers_of_pod
 from tenancy.units import MIB
-from tenancy.workload import containers_of, map_at, maps_at, text_at
+from tenancy.workload import ShapeError, containers_of, map_at, maps_at, text_at
 
 _ADMISSION_GROUP = "admissionregistration.k8s.io"
 # The last version of the admission API before v1, and the flags with which the API server serves this version.
 _BETA = "v1beta1"
 _BETA_FLAGS = f"--feature-gates=MutatingAdmissionPolicy=true --runtime-config={_ADMISSION_GROUP}/{_BETA}=true"
-_KUBE_STATE_METRICS = re.compile(r"(?:^|/)kube-state-metrics(?:[:@]|$)")
-# Matches the images of network plugins that enforce NetworkPolicies.
+_KUBE_STATE_METRICS = re.compile(r"(?:^|[/-])kube-state-metrics(?:[:@]|$)")
+_NAME_LABELS = ("app.kubernetes.io/name", "k8s-app", "app")
+# Matches the labels and the images of network plugins that enforce NetworkPolicies.
 _ENFORCING = re.compile(
     r"calico|canal|cilium|antrea|kube-router|ovn-kube|weave-npc|azure-npm|aws-network-policy|kube-network-policies|kindnet"
 )
@@ -37,17 +42,25 @@ _ENFORCING = re.compile(
 
 def parts(survey: Survey, declared: Declared) -> tuple[Part, ...]:
     """Returns the parts with problems."""
-    images = {text_at(container, "image") for pod in survey.pods for container in containers_of(pod.spec)}
+    programs = {name for pod in survey.pods for name in _programs(pod)}
     return (
         *_admission(survey, declared),
         *_pools(survey, declared),
         *_memory_pools(survey, declared),
-        *_runtime(survey, declared),
-        *_alerts(survey, declared, images),
-        *_network(images),
+        *_quotas(survey, declared),
+        *_sharers(survey, declared),
+        *static_parts(survey, declared),
+        *_alerts(survey, declared, programs),
+        *_network(programs),
         *kueue_parts(survey, declared),
         *framework_parts(survey, declared),
     )
+
+
+def _programs(pod: WholePod) -> Iterator[str]:
+    """Yields the names that show a pod's program: its labels, and its images, which a mirror may rename."""
+    yield from (str(pod.labels[key]) for key in _NAME_LABELS if key in pod.labels)
+    yield from (text_at(container, "image") for container in containers_of(pod.spec))
 
 
 def _admission(survey: Survey, declared: Declared) -> Iterator[Part]:
@@ -157,27 +170,71 @@ def _is_it(taint: Taint, found: Object) -> bool:
     return (taint.key, taint.value, taint.effect) == (found.get("key"), found.get("value") or "", found.get("effect"))
 
 
-def _runtime(survey: Survey, declared: Declared) -> Iterator[Part]:
-    admission = declared.ledger.admission
-    if admission is not None and admission.devices and GPU_RUNTIME_CLASS not in survey.handlers:
-        explained = f"scheduler runs seats under it; make it with the handler {GPU_RUNTIME_CLASS} (NVIDIA's toolkit)"
-        yield Part(name=f"RuntimeClass {GPU_RUNTIME_CLASS}", state=State.MISSING, text=explained, blocks=True)
+def _sharers(survey: Survey, declared: Declared) -> Iterator[Part]:
+    """Yields the other programs that hand out the GPUs of the stack's pools."""
+    found: dict[str, str] = {}
+    names = declared.ledger.names
+    selectors = [pool.node_selector for pool in declared.ledger.pools]
+    for node in survey.nodes:
+        labels = map_at(node, "metadata", "labels")
+        if any(selector.items() <= labels.items() for selector in selectors):
+            for name, what in sharers_of_node(node):
+                found.setdefault(name, f"node {node['metadata']['name']} has {what}")
+    for pod in survey.pods:
+        with suppress(QuantityError, ShapeError):
+            if name := program_of(pod.namespace, pod.metadata, pod.spec):
+                found.setdefault(name, f"pod {pod} is a part of it")
+            reaches = any(routes(pod.spec, names))
+            for name, what in sharers_of_pod(pod.metadata, pod.spec, names.domain):
+                if reaches or not what.startswith("schedulerName "):
+                    found.setdefault(name, f"pod {pod} has {what}")
+    for name, evidence in sorted(found.items()):
+        explained = (
+            f"hands out the GPUs of this stack too ({evidence}), and neither counts what the other promised; remove it "
+            "from the nodes of the pools, or leave these nodes out"
+        )
+        yield Part(name=name, state=State.OTHER, text=explained, blocks=True)
 
 
-def _alerts(survey: Survey, declared: Declared, images: Iterable[str]) -> Iterator[Part]:
+def _quotas(survey: Survey, declared: Declared) -> Iterator[Part]:
+    """Compares what the queues hand out with what the device plugin offers, MIG devices and whole ones apart."""
+    promised = Counter[tuple[str, str]]()
+    for quota in declared.ledger.quotas:
+        if of_device_plugin(quota.resource):
+            promised[quota.pool, quota.resource] += quota.nominal
+    for (name, resource), most in sorted(promised.items()):
+        pool = declared.ledger.pool(name)
+        nodes = [n for n in survey.nodes if pool and pool.matches(map_at(n, "metadata", "labels"))]
+        offered = sum(_capacity(node, resource) for node in nodes)
+        if pool and len(nodes) == pool.nodes and offered < most:
+            explained = (
+                f"its queues hand out {most} {resource}, and its nodes have {offered}; lower the quotas, or divide the "
+                "devices in another way"
+            )
+            yield Part(name=f"pool {name}", state=State.OTHER, text=explained, blocks=False)
+
+
+def _capacity(node: Object, resource: str) -> int:
+    try:
+        return whole(map_at(node, "status", "capacity").get(resource, 0))
+    except QuantityError:
+        return 0
+
+
+def _alerts(survey: Survey, declared: Declared, programs: Iterable[str]) -> Iterator[Part]:
     if not declared.has_alerts:
         return
     group, _, version = PROMETHEUS_OPERATOR_API.partition("/")
     if declared.has_operator and version not in survey.groups.get(group, ()):
         explained = f"alerts needs {PROMETHEUS_OPERATOR_API}; install it, or write alerts.operator: false"
         yield Part(name="Prometheus Operator", state=State.MISSING, text=explained, blocks=True)
-    if not any(map(_KUBE_STATE_METRICS.search, images)):
-        explained = "no pod has its image; alerts on Jobs and pods would never fire; install it"
+    if not any(map(_KUBE_STATE_METRICS.search, programs)):
+        explained = "no pod has its label or image; alerts on Jobs and pods would never fire; install it"
         yield Part(name="kube-state-metrics", state=State.MISSING, text=explained, blocks=False)
 
 
-def _network(images: Iterable[str]) -> Iterator[Part]:
-    if not any(map(_ENFORCING.search, images)):
+def _network(programs: Iterable[str]) -> Iterator[Part]:
+    if not any(map(_ENFORCING.search, programs)):
         explained = (
             "no known network plugin that enforces NetworkPolicies has a pod; the agents' ports may be open to all"
         )

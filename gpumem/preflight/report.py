@@ -9,6 +9,7 @@ from gpumem.preflight.declared import Declared
 from gpumem.preflight.denials import Denial, Unbudgeted, denials, unbudgeted
 from gpumem.preflight.part import Part
 from gpumem.preflight.parts import parts
+from gpumem.preflight.pods import DryRunner, tried_parts
 from gpumem.survey import Survey
 from gpumem.users import gpu_users
 from tenancy.workload import map_at, value_or
@@ -43,8 +44,8 @@ class Preflight:
         return not self.takes_over and not self.denies and not any(part.blocks for part in self.parts)
 
 
-def preflight(survey: Survey, declared: Declared) -> Preflight:
-    """Returns the report on a stack in a cluster."""
+def preflight(survey: Survey, declared: Declared, runner: DryRunner | None = None) -> Preflight:
+    """Returns the report on a stack in a cluster. With `runner`, the API server also judges the stack's pods."""
     gaps = list(survey.gaps)
     ledger = declared.ledger
     denied = denials(survey.pods, declared, survey.handlers, gaps)
@@ -61,7 +62,7 @@ def preflight(survey: Survey, declared: Declared) -> Preflight:
         without_budget=unbudgeted(gpu_users(survey.pods, ledger.names, []), ledger, survey.nodes, survey.pods),
         evicts=tuple(_evicts(declared)),
         scales=tuple(_scales(survey, declared)),
-        parts=parts(survey, declared),
+        parts=(*parts(survey, declared), *(tried_parts(runner, survey, declared) if runner else ())),
         unknown=tuple(gaps),
     )
 

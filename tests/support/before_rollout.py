@@ -1,6 +1,6 @@
 """Builds a stack for the cluster of record 0000, and the objects of this cluster."""
 
-from gpumem.preflight.declared import Declared
+from gpumem.preflight.declared import Declared, DeclaredPod, Named
 from policy.admitted import judge_by
 from tenancy.choices import PodSecurity
 from tenancy.ledger import AdmissionTerms, Ledger, Pool, Seat, Tenant
@@ -28,7 +28,20 @@ LEDGER = Ledger(
     exempt_namespaces=("kube-system", "nvidia"),
     admission=AdmissionTerms(gpu_priority="gpu-workload", priorities={"gpu-workload": ()}, own=("gpu-tenancy-system",)),
 )
-DECLARED = Declared(ledger=LEDGER, stack="mine", refusals=judge_by(LEDGER))
+_EXPORTER = {
+    "metadata": {"labels": {"app.kubernetes.io/name": "gpu-memory-exporter"}},
+    "spec": {
+        "containers": [{"name": "exporter", "image": "python:3.13"}],
+        "hostPID": True,
+        "runtimeClassName": "nvidia",
+        "serviceAccountName": "gpu-memory-exporter",
+        "priorityClassName": "system-node-critical",
+    },
+}
+EXPORTER = DeclaredPod(
+    workload=Named("DaemonSet", "gpu-tenancy-system-nodes", "gpu-memory-exporter"), template=_EXPORTER
+)
+DECLARED = Declared(ledger=LEDGER, stack="mine", refusals=judge_by(LEDGER), pods=(EXPORTER,))
 
 
 def budgeted() -> Cluster:
@@ -38,4 +51,11 @@ def budgeted() -> Cluster:
     cluster.namespaces["android-emulator"] = {}
     cluster.pods.append(pod("calico-node-x", "kube-system", owner=("DaemonSet", "calico-node")))
     cluster.pods[-1]["spec"]["containers"][0]["image"] = "quay.io/calico/node:v3.31"
+    return cluster
+
+
+def ready() -> Cluster:
+    """Returns a cluster with all that the stack's pods need."""
+    cluster = budgeted()
+    cluster.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     return cluster

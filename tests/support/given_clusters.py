@@ -34,6 +34,7 @@ class Cluster:
     cluster_queues: list[Object] = field(default_factory=list)
     local_queues: list[Object] = field(default_factory=list)
     mutating_webhooks: list[Object] = field(default_factory=list)
+    services: list[Object] = field(default_factory=list)
     groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kinds: dict[str, list[str]] = field(default_factory=dict)
     version: str = VERSION
@@ -65,6 +66,7 @@ class Cluster:
                 survey.CLUSTER_QUEUES: self.cluster_queues,
                 survey.LOCAL_QUEUES: self.local_queues,
                 survey.MUTATING_WEBHOOKS: self.mutating_webhooks,
+                survey.SERVICES: self.services,
                 survey.PROMETHEUSES: self.prometheuses,
             },
         )

@@ -40,6 +40,8 @@ class FakeApi:
     lists: dict[str, list[Object]] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    tried: list[tuple[str, Object]] = field(default_factory=list)
+    verdict: ApiError | None = None  # what a dry run raises
     now: datetime | None = NOW
 
     def get(self, path: str) -> Object:
@@ -53,6 +55,11 @@ class FakeApi:
         for item in self.lists[path]:
             if wanted.items() <= (item["metadata"].get("labels") or {}).items() and fields.items() <= item.items():
                 yield item
+
+    def dry_run(self, path: str, manifest: Object) -> None:
+        self.tried.append((path, manifest))
+        if self.verdict is not None:
+            raise self.verdict
 
     def ask(self, namespace: str, pod: str, port: int, path: str) -> bytes:
         page = f"{namespace}/{pod}:{port}{path}"

@@ -10,7 +10,7 @@ import pytest
 from agents.kube.pods import PODS
 from gpumem import checkout
 from gpumem.preflight.__main__ import main
-from tests.support.before_rollout import DECLARED, budgeted
+from tests.support.before_rollout import DECLARED, ready
 from tests.support.given_clusters import Cluster, record_0000
 from tests.support.paths import ROOT
 
@@ -28,7 +28,7 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("declared")
-@pytest.mark.parametrize(("cluster", "code"), [(budgeted(), 0), (record_0000(), 1)], ids=["clear", "denied"])
+@pytest.mark.parametrize(("cluster", "code"), [(ready(), 0), (record_0000(), 1)], ids=["clear", "denied"])
 def test_the_exit_code_is_1_if_something_is_in_the_way(cluster: Cluster, code: int) -> None:
     assert typed("--stack mine", cluster) == code
 
@@ -43,7 +43,7 @@ def test_json_has_each_denial(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("declared")
 def test_a_cluster_that_may_not_be_read_is_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert typed("--stack mine", budgeted(), PODS) == 2
+    assert typed("--stack mine", ready(), PODS) == 2
     assert "gpumem: may not list pods" in capsys.readouterr().err
 
 
@@ -51,7 +51,7 @@ def test_a_stack_file_is_compared_with_its_own_keys(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    assert typed("--stack prod", budgeted()) == 1
+    assert typed("--stack prod", ready()) == 1
     shown = capsys.readouterr().out
     assert "PriorityClass gpu-workload: is there already" in shown
     assert "the watchdog enforces" in shown
@@ -61,5 +61,5 @@ def test_a_stack_that_is_not_there_is_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert typed("--stack absent", budgeted()) == 2
+    assert typed("--stack absent", ready()) == 2
     assert "Pulumi.absent.yaml is not there" in capsys.readouterr().err

@@ -54,6 +54,40 @@ def test_a_stack_without_queues_needs_no_kueue() -> None:
     assert found(budgeted(), DECLARED) == []
 
 
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("registry.redhat.io/kueue/kueue-rhel9@sha256:aa", None),
+        ("harbor.example.com/mirror/registry-k8s-io-kueue-kueue:v0.10.0", "0.10.0"),
+        ("harbor.example.com/renamed@sha256:bb", None),
+    ],
+)
+@pytest.mark.parametrize("by", ["label", "service"])
+def test_a_renamed_image_hides_neither_the_account_nor_that_the_version_is_unknown(
+    image: str, version: str | None, by: str
+) -> None:
+    cluster = with_kueue(account="another")
+    controller = cluster.pods[-1]
+    controller["spec"]["containers"][0]["image"] = image
+    if by == "label":
+        controller["metadata"]["labels"] |= {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+    else:
+        controller["metadata"]["labels"]["tier"] = "queue"
+        metadata = {"name": "kueue-webhook-service", "namespace": HOME}
+        cluster.services = [{"metadata": metadata, "spec": {"selector": {"tier": "queue"}}}]
+    state, account = found(cluster)
+    assert account.text.startswith(f"its controller runs in {HOME} as another")
+    assert state.text.startswith(f"{version} has quotas" if version else "the image of queueing/kueue-controller")
+    assert state.state == (State.OTHER if version else State.UNKNOWN)
+
+
+def test_a_kueue_without_a_controller_in_sight_is_not_known() -> None:
+    cluster = with_kueue()
+    cluster.pods.pop()
+    (part,) = found(cluster)
+    assert (part.state, part.blocks) == (State.UNKNOWN, False)
+
+
 def test_without_kueue_queues_are_in_the_way() -> None:
     (part,) = found(budgeted())
     assert (part.state, part.blocks) == (State.MISSING, True)

@@ -12,7 +12,7 @@ from policy.admitted import judge_by
 from tenancy.choices import Sharing, Source
 from tenancy.host_memory.pool import Taint
 from tenancy.ledger import LocalQueue, OnDemand, Pool, Tenant
-from tests.support.before_rollout import DECLARED, GPUMEM, LEDGER, T4, budgeted
+from tests.support.before_rollout import DECLARED, GPUMEM, LEDGER, T4, ready
 from tests.support.given_clusters import (
     GPU,
     NAMESPACE_OF,
@@ -31,7 +31,7 @@ def found(cluster: Cluster, declared: Declared = DECLARED) -> Preflight:
 
 
 def test_a_cluster_that_fits_its_stack_has_nothing_in_the_way() -> None:
-    report = found(budgeted())
+    report = found(ready())
     assert (report.denies, report.takes_over, report.parts, report.without_budget) == ((), (), (), ())
     assert report.clear
     assert preflight_text(report, Paper()).endswith("nothing is in the way\n")
@@ -69,7 +69,7 @@ def test_a_remedy_is_one_that_the_settings_and_the_scheduler_accept() -> None:
 
 
 def test_what_a_running_pod_has_beyond_its_template_is_not_judged() -> None:
-    cluster = budgeted()
+    cluster = ready()
     placed = cluster.pods[-2]
     placed["metadata"]["annotations"] = {"device.viktorbarzin.me/uuid": "GPU-0"}
     placed["spec"]["ephemeralContainers"] = [{"name": "debug"}]
@@ -79,7 +79,7 @@ def test_what_a_running_pod_has_beyond_its_template_is_not_judged() -> None:
 
 
 def test_the_class_of_a_gpu_pod_is_not_judged_because_admission_replaces_it() -> None:
-    cluster = budgeted()
+    cluster = ready()
     for each in cluster.pods:
         if each["metadata"]["namespace"] == "frigate":
             each["spec"]["priorityClassName"] = "system-node-critical"
@@ -87,7 +87,7 @@ def test_the_class_of_a_gpu_pod_is_not_judged_because_admission_replaces_it() ->
 
 
 def test_a_tenant_whose_pods_ask_for_more_than_its_seats_is_denied_by_its_quota() -> None:
-    cluster = budgeted()
+    cluster = ready()
     cluster.pods += of_deployment("frigate", "frigate", limits={GPU: "1", GPUMEM: "3k"}, replicas=1)
     (row,) = found(cluster).denies
     assert (row.policy, row.namespace) == ("ResourceQuota gpumem-seats", "frigate")
@@ -107,7 +107,7 @@ def test_a_pod_of_a_kueue_job_is_judged_as_the_job_controller_makes_it() -> None
     ledger = replace(
         LEDGER, queue_tenants=("team-a",), local_queues=(queue,), tenants=(*LEDGER.tenants, Tenant(name="team-a"))
     )
-    cluster = budgeted()
+    cluster = ready()
     by_kueue = {"labels": {"kueue.x-k8s.io/podset": "main"}, "owner": ("Job", "train"), "limits": {GPU: "1"}}
     cluster.pods += [pod("train-abcde", "team-a", **by_kueue), *of_deployment("by-hand", "team-a", limits={GPU: "1"})]
     report = found(cluster, replace(DECLARED, ledger=ledger, refusals=judge_by(ledger)))
@@ -123,13 +123,13 @@ def missing(cluster: Cluster, stack: Declared = DECLARED) -> dict[str, tuple[Sta
 
 
 def test_a_version_without_admission_policies_blocks() -> None:
-    cluster = budgeted()
+    cluster = ready()
     cluster.version = "v1.35.9"
     assert missing(cluster) == {"Kubernetes": (State.OTHER, True)}
 
 
 def test_older_policies_need_the_api_that_serves_them() -> None:
-    cluster, stack = budgeted(), declared(mutating_api="v1beta1")
+    cluster, stack = ready(), declared(mutating_api="v1beta1")
     cluster.version = "v1.35.9"
     assert missing(cluster, stack) == {"Kubernetes": (State.MISSING, True)}
     cluster.groups = {"admissionregistration.k8s.io": ("v1", "v1beta1")}
@@ -137,13 +137,11 @@ def test_older_policies_need_the_api_that_serves_them() -> None:
 
 
 def test_a_stack_without_admission_reads_the_loss_and_is_not_blocked() -> None:
-    assert missing(budgeted(), declared(ledger=replace(LEDGER, admission=None))) == {
-        "admission": (State.MISSING, False)
-    }
+    assert missing(ready(), declared(ledger=replace(LEDGER, admission=None))) == {"admission": (State.MISSING, False)}
 
 
 def test_nodes_without_labels_or_devices_are_named() -> None:
-    cluster = budgeted()
+    cluster = ready()
     cluster.nodes = [node("k8s-node1", gpu_present="true")]
     expected = {"GPU feature discovery": (State.MISSING, True), "device plugin": (State.MISSING, False)}
     assert missing(cluster) == expected
@@ -152,7 +150,7 @@ def test_nodes_without_labels_or_devices_are_named() -> None:
 
 
 def test_a_pool_with_other_nodes_than_declared_is_named() -> None:
-    cluster = budgeted()
+    cluster = ready()
     two = declared(ledger=replace(LEDGER, pools=(replace(T4, nodes=2),)))
     assert missing(cluster, two) == {"pool t4": (State.MISSING, False)}
     cluster.nodes = []
@@ -163,17 +161,17 @@ def test_nodes_that_the_autoscaler_adds_on_demand_are_not_missing() -> None:
     empty = Pool(name="elastic", node_selector={"no": "node"}, nodes=3, device_count=1, sharing=Sharing.WHOLE)
     pools = [replace(empty, least_nodes=least) for least in (0, 1)]
     stacks = [declared(ledger=replace(LEDGER, pools=(*LEDGER.pools, pool))) for pool in pools]
-    assert [missing(budgeted(), stack) for stack in stacks] == [{}, {"pool elastic": (State.MISSING, True)}]
+    assert [missing(ready(), stack) for stack in stacks] == [{}, {"pool elastic": (State.MISSING, True)}]
 
 
 def test_a_node_of_two_pools_is_named() -> None:
     both = declared(ledger=replace(LEDGER, pools=(T4, replace(T4, name="other"))))
-    assert missing(budgeted(), both)["node k8s-node1"] == (State.OTHER, True)
+    assert missing(ready(), both)["node k8s-node1"] == (State.OTHER, True)
 
 
 def of_a_memory_pool(memory: str, **fields: Any) -> tuple[Cluster, Declared]:
     pool = replace(NODE_4, name="a", node_selector={"kubernetes.io/os": "linux"}, **fields)
-    cluster = budgeted()
+    cluster = ready()
     for each in cluster.nodes:
         each["metadata"]["labels"]["kubernetes.io/os"] = "linux"
         each["status"]["allocatable"]["memory"] = memory
@@ -205,19 +203,20 @@ def test_placement_by_device_needs_nvidias_runtime_class() -> None:
     terms = LEDGER.admission
     assert terms is not None
     stack = declared(ledger=replace(LEDGER, admission=replace(terms, devices=1)))
-    cluster = budgeted()
+    cluster = ready()
+    cluster.runtime_classes = []
     assert missing(cluster, stack) == {"RuntimeClass nvidia": (State.MISSING, True)}
     cluster.runtime_classes = [{"metadata": {"name": "nvidia"}, "handler": "nvidia"}]
     assert missing(cluster, stack) == {}
 
 
 def test_rules_as_plain_files_need_no_operator() -> None:
-    found = missing(budgeted(), declared(has_alerts=True, has_operator=False))
+    found = missing(ready(), declared(has_alerts=True, has_operator=False))
     assert found == {"kube-state-metrics": (State.MISSING, False)}
 
 
 def test_alerts_need_the_prometheus_operator_and_kube_state_metrics() -> None:
-    cluster, stack = budgeted(), declared(has_alerts=True)
+    cluster, stack = ready(), declared(has_alerts=True)
     assert missing(cluster, stack) == {
         "Prometheus Operator": (State.MISSING, True),
         "kube-state-metrics": (State.MISSING, False),
@@ -229,13 +228,13 @@ def test_alerts_need_the_prometheus_operator_and_kube_state_metrics() -> None:
 
 
 def test_a_network_plugin_that_enforces_nothing_is_not_known_to() -> None:
-    cluster = budgeted()
+    cluster = ready()
     cluster.pods = [each for each in cluster.pods if "calico" not in each["metadata"]["name"]]
     assert missing(cluster) == {"NetworkPolicies": (State.UNKNOWN, False)}
 
 
 def test_armed_agents_are_named_with_what_they_would_do() -> None:
-    cluster = budgeted()
+    cluster = ready()
     cluster.deployments = [{"metadata": {"name": "tts", "namespace": "tts"}, "spec": {"replicas": 1}}]
     ledger = replace(LEDGER, on_demand=(OnDemand(name="tts", tenant="tts", pool="t4", need_mib=2048),))
     gates = (("tts", "tts"), ("ytdlp", "ytdlp"))
@@ -253,7 +252,7 @@ def test_armed_agents_are_named_with_what_they_would_do() -> None:
 def test_labels_and_new_objects_are_listed_and_are_not_in_the_way() -> None:
     made = (Named("Namespace", "", "new"), Named("Namespace", "", "web"), Named("ResourceQuota", "web", "gpumem-seats"))
     report = found(
-        budgeted(), declared(created=made, namespace_labels={"immich": {"level": "baseline"}, "new": {"a": "b"}})
+        ready(), declared(created=made, namespace_labels={"immich": {"level": "baseline"}, "new": {"a": "b"}})
     )
     assert report.labels == ("Namespace immich: level=baseline",)
     assert report.creates == ("Namespace new", "ResourceQuota web/gpumem-seats")
@@ -275,4 +274,4 @@ def test_the_text_has_each_part_and_no_character_that_a_terminal_obeys() -> None
     assert "\x1b" not in text
     for title in ("would deny", "missing:", "without a budget:", "would evict:", "would label:", "would create:"):
         assert title in text
-    assert text.endswith("in the way: 7 denials, 0 objects of others, 1 missing parts\n")
+    assert text.endswith("in the way: 7 denials, 0 objects of others, 2 missing parts\n")
