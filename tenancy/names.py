@@ -438,7 +438,7 @@ class Names:
 
     @property
     def device_excluded(self) -> str:
-        """Returns the node annotation in which an operator lists devices that take no new pod, such as "0,2"."""
+        """Returns the node annotation in which an operator lists the UUIDs of devices that take no new pod."""
         return f"{self.device_annotation_prefix}excluded"
 
 

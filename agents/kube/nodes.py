@@ -10,6 +10,7 @@ from tenancy.names import Names
 from tenancy.workload import map_at
 
 NODES = api_path("v1", "nodes")
+_UUID = "GPU-"  # the beginning of the UUID that NVML gives a device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +33,26 @@ class Node:
         return Reference(api_version="v1", kind="Node", name=self.name, uid=self.uid)
 
 
-def excluded_devices(annotations: Mapping[str, str], names: Names) -> frozenset[int]:
-    """Returns the indices of the devices that the node's annotation excludes. Raises ValueError."""
-    text = annotations.get(names.device_excluded, "")
-    return frozenset(int(part) for part in str(text).split(",") if part.strip())
+@dataclass(frozen=True)
+class ExcludedDevices:
+    """The devices that a node's annotation excludes, by UUID or by index.
+
+    A UUID stays with its card. After a fault or a restart, an index may name another card.
+    """
+
+    listed: frozenset[str]
+
+    @staticmethod
+    def of(annotations: Mapping[str, str], names: Names) -> "ExcludedDevices":
+        """Raises ValueError if the annotation has anything but UUIDs and indices."""
+        parts = str(annotations.get(names.device_excluded, "")).split(",")
+        listed = frozenset(part.strip() for part in parts if part.strip())
+        if not all(each.isdecimal() or each.startswith(_UUID) for each in listed):
+            raise ValueError(f"neither a UUID nor an index is in {sorted(listed)}")
+        return ExcludedDevices(listed)
+
+    def has(self, uuid: str, index: int) -> bool:
+        return not self.listed.isdisjoint((uuid, str(index)))
 
 
 def read_nodes(api: Api) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from agents.kube.client import Api, Object
-from agents.kube.nodes import Node, excluded_devices
+from agents.kube.nodes import ExcludedDevices, Node
 from agents.kube.pods import Pod, pods_of
 from agents.runtime.exposition import ExpositionError
 from agents.runtime.http_client import get
@@ -193,10 +193,10 @@ def _excluded(node: Node, devices: Iterable[Device], names: Names) -> frozenset[
     An invalid annotation excludes all devices, as in the extender.
     """
     try:
-        out = excluded_devices(node.annotations, names)
+        out = ExcludedDevices.of(node.annotations, names)
     except ValueError:
         return frozenset(device.uuid for device in devices)
-    return frozenset(device.uuid for device in devices if device.gpu in out)
+    return frozenset(device.uuid for device in devices if out.has(device.uuid, device.gpu))
 
 
 def _trouble(error: Exception) -> Trouble:

@@ -70,10 +70,10 @@ def node_object(name: str = "k8s-node1", labels: Any = None, annotations: Any = 
     return {"metadata": {"name": name, "labels": labels or {"gpu": "t4"}, "annotations": annotations or {}}}
 
 
-def device_object(index: int, mib: int = 15360, *taints: str) -> dict[str, Any]:
+def device_object(index: int, mib: int = 15360, *taints: str, uuid: str | None = None) -> dict[str, Any]:
     return {
         "name": f"gpu-{index}",
-        "attributes": {"uuid": {"string": f"GPU-{index}"}, "index": {"int": index}},
+        "attributes": {"uuid": {"string": uuid or f"GPU-{index}"}, "index": {"int": index}},
         "capacity": {"memory": {"value": f"{mib}Mi"}},
         "taints": [{"key": NAMES.unhealthy_taint, "effect": effect} for effect in taints],
     }

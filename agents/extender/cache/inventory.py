@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.kube.client import Object
-from agents.kube.nodes import Node, excluded_devices
+from agents.kube.nodes import ExcludedDevices, Node
 from agents.kube.slices import complete_pool, head_of
 from agents.runtime.errors import AgentError
 from agents.runtime.items import Unjudged, judged
@@ -71,8 +71,8 @@ def devices_of(node: Node, slices: Iterable[Object], ledger: Ledger) -> NodeDevi
 
 def _devices_of(node: Node, slices: Iterable[Object], pool: Pool, names: Names) -> NodeDevices:
     devices = _published(node.name, slices, names)
-    out = {*_excluded(node.annotations, names), *_uncapped(devices, pool)}
-    offered = tuple(_device(device, pool, out) for device in devices)
+    excluded, uncapped = _excluded(node.annotations, names), _uncapped(devices, pool)
+    offered = tuple(_device(device, pool, excluded, uncapped) for device in devices)
     _distinct(offered)
     return NodeDevices(
         node=node.name, pool=pool.name, devices=offered, floor_mib=pool.floor_mib, cpu_milli=_cpu_milli(node)
@@ -107,12 +107,12 @@ def _published(node: str, slices: Iterable[Object], names: Names) -> Sequence[Ob
     ]
 
 
-def _excluded(annotations: Mapping[str, str], names: Names) -> Collection[int]:
+def _excluded(annotations: Mapping[str, str], names: Names) -> ExcludedDevices:
     try:
-        return excluded_devices(annotations, names)
+        return ExcludedDevices.of(annotations, names)
     except ValueError:
         text = annotations[names.device_excluded]
-        raise InventoryError(f"its annotation {names.device_excluded} is not a list of devices: {text!r}") from None
+        raise InventoryError(f"its annotation {names.device_excluded} is not a list of UUIDs: {text!r}") from None
 
 
 def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
@@ -136,15 +136,15 @@ def _uncapped(devices: Sequence[Object], pool: Pool) -> Collection[int]:
     return why.keys()
 
 
-def _device(device: Object, pool: Pool, out: Collection[int]) -> NodeDevice:
+def _device(device: Object, pool: Pool, excluded: ExcludedDevices, uncapped: Collection[int]) -> NodeDevice:
     attributes, size = device["attributes"], device["capacity"][DEVICE_MEMORY]["value"]
-    index = attributes[DEVICE_INDEX]["int"]
+    index, uuid = attributes[DEVICE_INDEX]["int"], attributes[DEVICE_UUID]["string"]
     return NodeDevice(
         index=index,
-        uuid=attributes[DEVICE_UUID]["string"],
+        uuid=uuid,
         mib=pool.offered_mib(whole(size) // MIB),
         healthy=not any(taint.get("effect") in _REPELLENT for taint in maps_at(device, "taints")),
-        excluded=index in out,
+        excluded=excluded.has(uuid, index) or index in uncapped,
     )
 
 

@@ -83,7 +83,7 @@ def test_fewer_devices_than_declared_are_partial_telemetry_and_those_that_are_sh
     )
 
 
-@pytest.mark.parametrize(("text", "offered_mib"), [("", 14000), ("1,2", 14000), ("0", 0), ("all", 0)])
+@pytest.mark.parametrize(("text", "offered_mib"), [("", 14000), ("1,GPU-1", 14000), ("GPU-0", 0), ("0", 0), ("all", 0)])
 def test_a_device_that_is_to_take_no_new_pod_is_measured_and_offers_nothing(
     served: Served, text: str, offered_mib: int
 ) -> None:

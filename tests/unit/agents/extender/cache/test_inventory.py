@@ -59,6 +59,19 @@ def test_a_device_that_the_operator_excludes_offers_nothing() -> None:
     assert [device.offered_mib for device in found.devices] == [0, 14000, 0]
 
 
+def test_an_excluded_card_stays_excluded_whatever_its_index_becomes() -> None:
+    """Before the fix, an exclusion was an index. A card that fell off the bus left its index to a healthy one."""
+    node = node_of(node_object(annotations={NAMES.device_excluded: "GPU-b"}))
+
+    def offered(*uuids: str) -> dict[str, int]:
+        published = [device_object(index, uuid=uuid) for index, uuid in enumerate(uuids)]
+        return {each.uuid: each.offered_mib for each in devices_of(node, [slice_object(*published)], LEDGER).devices}
+
+    assert offered("GPU-a", "GPU-b", "GPU-c") == {"GPU-a": 14000, "GPU-b": 0, "GPU-c": 14000}
+    assert offered("GPU-a", "GPU-c") == {"GPU-a": 14000, "GPU-c": 14000}
+    assert offered("GPU-a", "GPU-c", "GPU-b") == {"GPU-a": 14000, "GPU-c": 14000, "GPU-b": 0}
+
+
 def test_a_half_published_generation_does_not_fall_back_on_the_one_before() -> None:
     slices = [slice_object(device_object(0)), slice_object(device_object(1), generation=2, count=2)]
     found = devices_of(node_of(node_object()), slices, LEDGER)
@@ -83,7 +96,7 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {
     "unreadable exclusion": (
         node_object(annotations={NAMES.device_excluded: "all"}),
         [slice_object(device_object(0))],
-        "its annotation device.viktorbarzin.me/excluded is not a list of devices: 'all'",
+        "its annotation device.viktorbarzin.me/excluded is not a list of UUIDs: 'all'",
     ),
 }
 
