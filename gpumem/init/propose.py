@@ -7,7 +7,7 @@ out, with the reason and a correction.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpumem.init.budgets import SeatProposal, gpus_of, seat_proposals
 from gpumem.init.classes import Classes, classes
@@ -27,6 +27,7 @@ from tenancy.names import (
     KUEUE_POD_SET_LABEL,
     POD_SECURITY_ENFORCE,
     SYSTEM_NAMESPACE,
+    SYSTEM_NAMESPACES,
     Names,
     node_agent_namespace,
 )
@@ -76,7 +77,8 @@ class StackProposal:
     taints: tuple[Taint, ...]
     prometheus: PrometheusProposal | None
     has_admission: bool
-    needs_scheduler: bool
+    # Why the stack needs our scheduler, or "".
+    scheduler_for: str
     existing: tuple[str, ...]
     misfits: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -125,7 +127,11 @@ def find_gpus(survey: Survey) -> FoundGpus:
         )
     installed = infrastructure_namespaces(survey.pods)
     exempt = {name: evidence for name, evidence in installed.items() if name not in (*KUBERNETES_NAMESPACES, *_OURS)}
-    pods = [pod for pod in survey.pods if not _is_ours_or_exempt(pod.namespace, exempt)]
+    pods = [
+        pod
+        for pod in survey.pods
+        if not _is_ours_or_exempt(pod.namespace, exempt) and not infrastructure_namespaces([pod])
+    ]
     sharing = sharing_of(pods, nodes, names)
     users = gpu_users((pod for pod in pods if pod.uid not in sharing.pods), names, gaps)
     return FoundGpus(
@@ -148,12 +154,16 @@ def propose(survey: Survey, found: FoundGpus, peaks: Mapping[Workload, Peak]) ->
     others = [node for node in survey.nodes if node["metadata"]["name"] not in named]
     pools = pool_proposals(found.nodes, others, found.names.domain)
     misfits: list[str] = []
-    placed = _in_one_pool(_placed(found, pools, misfits), misfits)
+    placed = _placed(found, pools, misfits)
     seats = seat_proposals(placed, peaks, found.names, found.reached)
     misfits += _without_room(placed, seats)
     tenants = sorted({seat.workload.namespace for seat in seats})
     has_admission = survey.minor >= ADMISSION_SINCE
-    several = any(pool.device_count.value > 1 for pool in pools if pool.shares_memory)
+    homes = {(seat.workload.namespace, seat.pool) for seat in seats}
+    several = [
+        *(f"pool {pool.name} has several devices a node" for pool in pools if _has_several(pool)),
+        *(f"{tenant} is in several pools" for tenant in tenants if sum(home[0] == tenant for home in homes) > 1),
+    ]
     misfits += _beyond(survey, found, pools, several=several)
     users = [user for user, _ in placed]
     return StackProposal(
@@ -168,7 +178,7 @@ def propose(survey: Survey, found: FoundGpus, peaks: Mapping[Workload, Peak]) ->
         taints=tuple(sorted({taint for node in found.nodes for taint in node.taints})),
         prometheus=_prometheus(survey),
         has_admission=has_admission,
-        needs_scheduler=several and has_admission,
+        scheduler_for=" and ".join(several) if has_admission else "",
         existing=tuple(_existing(survey, tenants)),
         misfits=tuple(misfits),
         unknown=found.gaps,
@@ -199,7 +209,7 @@ def _placed(
     placed = []
     for user in found.users:
         pool = _pool_of(user, pools)
-        if user.workload.namespace in KUBERNETES_NAMESPACES:
+        if user.workload.namespace in SYSTEM_NAMESPACES:
             problem = "this namespace is Kubernetes' own and can be no tenant; move the workload to one of its own"
         elif KUEUE_POD_SET_LABEL in user.pod.labels:
             problem = (
@@ -208,7 +218,13 @@ def _placed(
         elif pool is None or not pool.shares_memory:
             problem = _outside(user, pool, found.left_out)
         else:
-            placed.append((user, pool))
+            here = _in(user, pool) or user.pods
+            if elsewhere := sum(pod.node is not None for pod in user.pods) - len(_in(user, pool)):
+                misfits.append(
+                    f"{user.workload} has its seat in pool {pool.name}, and {elsewhere} of its pods run elsewhere, "
+                    "where they have none; make them a workload of their own, because a workload has one seat"
+                )
+            placed.append((replace(user, pods=here), pool))
             continue
         misfits.append(f"{user.workload} ({user.routes[0]}) has no seat: {problem}")
     return placed
@@ -224,44 +240,25 @@ def _outside(user: GpuWorkload, pool: PoolProposal | None, left_out: Sequence[st
     return f"MIG divides the devices of pool {pool.name}, where no budget of memory counts; leave admission out"
 
 
+def _has_several(pool: PoolProposal) -> bool:
+    return pool.shares_memory and pool.device_count.value > 1
+
+
 def _pool_of(user: GpuWorkload, pools: Sequence[PoolProposal]) -> PoolProposal | None:
-    """Returns the pool of the nodes on which the workload's pods run.
+    """Returns the pool of the nodes on which most of the workload's pods run.
 
     If no pod is on a node, returns the largest pool that the pods' node selector allows.
     """
-    for pool in pools:
-        if any(pod.node in pool.nodes for pod in user.pods):
-            return pool
     if any(pod.node for pod in user.pods):
-        return None
+        running = [pool for pool in pools if _in(user, pool)]
+        return max(running, key=lambda pool: len(_in(user, pool)), default=None)
     wanted = map_at(user.pod.spec, "nodeSelector")
     fitting = [pool for pool in pools if all(pool.selector.get(key, value) == value for key, value in wanted.items())]
     return max(fitting, key=lambda pool: pool.advertised_mib, default=None)
 
 
-def _in_one_pool(
-    placed: Sequence[tuple[GpuWorkload, PoolProposal]], misfits: list[str]
-) -> list[tuple[GpuWorkload, PoolProposal]]:
-    """Returns the workloads that are in the main pool of their tenant.
-
-    The main pool has the most pods of the tenant. All seats of a tenant must be in one pool.
-    """
-    pods: dict[str, dict[str, int]] = {}
-    for user, pool in placed:
-        counted = pods.setdefault(user.workload.namespace, {})
-        counted[pool.name] = counted.get(pool.name, 0) + len(user.pods)
-    homes = {tenant: max(sorted(counted), key=lambda name: counted[name]) for tenant, counted in pods.items()}
-    kept = []
-    for user, pool in placed:
-        home = homes[user.workload.namespace]
-        if pool.name == home:
-            kept.append((user, pool))
-        else:
-            misfits.append(
-                f"{user.workload} has no seat: it runs in pool {pool.name}, and a tenant has all its seats in one "
-                f"pool, here {home}; give the workload a namespace of its own"
-            )
-    return kept
+def _in(user: GpuWorkload, pool: PoolProposal) -> tuple[WholePod, ...]:
+    return tuple(pod for pod in user.pods if pod.node in pool.nodes)
 
 
 def _without_room(placed: Sequence[tuple[GpuWorkload, PoolProposal]], seats: Sequence[SeatProposal]) -> list[str]:
@@ -323,14 +320,14 @@ def _existing(survey: Survey, tenants: Sequence[str]) -> list[str]:
     ]
 
 
-def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, several: bool) -> list[str]:
+def _beyond(survey: Survey, found: FoundGpus, pools: Sequence[PoolProposal], *, several: Sequence[str]) -> list[str]:
     """Returns sentences about the features that the proposal leaves out because the cluster does not support them."""
     lines = [*found.sharing, *found.left_out]
     if survey.minor < ADMISSION_SINCE:
         needed = ".".join(map(str, ADMISSION_SINCE))
         lines.append(f"admission is left out: it needs Kubernetes {needed}, and the API server has {survey.version}")
         if several:
-            lines.append("scheduler is left out with admission, but a pool has several devices a node, which needs it")
+            lines.append(f"scheduler is left out with admission, but {' and '.join(several)}, which needs it")
     lines += [
         f"namespace {name} cannot be exempt, because pods of anybody end there ({evidence}); move the DaemonSet to a "
         "namespace of its own"

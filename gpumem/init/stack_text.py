@@ -204,10 +204,10 @@ def _agents(proposal: StackProposal) -> Iterator[Entry]:
     )
     yield Entry(_key("exporter"), map_of())
     yield Entry(_key("watchdog"), map_of())
-    if proposal.needs_scheduler:
+    if proposal.scheduler_for:
         release = _RELEASE.match(proposal.version)
         image = Entry("image", f"{SCHEDULER_IMAGE}:{release[0]}", "the API server's version") if release else None
-        yield Entry(_key("scheduler"), map_of(image), "nodes have several devices")
+        yield Entry(_key("scheduler"), map_of(image), proposal.scheduler_for)
     if proposal.prometheus:
         yield _alerts(proposal.prometheus)
 

@@ -244,28 +244,48 @@ def test_pools_of_several_kinds_are_told_apart_by_their_labels(tmp_path: Path) -
     assert {name: pool["nodes"] for name, pool in pools.items()} == {"t4": 1, "t4-2": 1, "l4": 1, "l4-2": 2}
 
 
-def test_a_tenant_in_two_pools_keeps_the_larger_part_and_the_rest_is_named(tmp_path: Path) -> None:
-    cluster = Cluster(
-        nodes=[labelled("a", "Tesla-T4", 15360, replicas=4), labelled("b", "NVIDIA-L4", 23034)],
-        pods=[
-            *of_deployment("many", "team", replicas=2, on="a", limits={GPU: "1"}),
-            *of_deployment("one", "team", on="b", limits={GPU: "1"}),
-        ],
+def two_kinds(*pods: dict[str, Any]) -> Cluster:
+    return Cluster(
+        nodes=[labelled("a", "Tesla-T4", 15360, replicas=4), labelled("b", "NVIDIA-L4", 23034)], pods=[*pods]
     )
-    proposal = proposed(cluster)
-    assert set(values(proposal, tmp_path)["residents"]) == {"many"}
-    assert any(line.startswith("Deployment team/one has no seat") for line in proposal.misfits)
+
+
+def test_a_tenant_may_have_seats_in_two_pools_and_our_scheduler_with_them(tmp_path: Path) -> None:
+    many = of_deployment("many", "default", replicas=2, on="a", limits={GPU: "1"})
+    one = of_deployment("one", "default", on="b", limits={GPU: "1"})
+    proposal = proposed(two_kinds(*many, *one))
+    found = values(proposal, tmp_path)
+    assert {name: seat["pool"] for name, seat in found["residents"].items()} == {"many": "t4", "one": "l4"}
+    assert "scheduler" in found
+    assert "scheduler: # default is in several pools" in stack_text(proposal)
+
+
+def test_a_workload_in_two_pools_has_its_seat_where_most_of_its_pods_run(tmp_path: Path) -> None:
+    pods = of_deployment("spread", "team", replicas=3, on="a", limits={GPU: "1"})
+    pods[2]["spec"]["nodeName"] = "b"
+    proposal = proposed(two_kinds(*pods))
+    seat = values(proposal, tmp_path)["residents"]["spread"]
+    assert (seat["pool"], seat["replicas"]) == ("t4", 2)
+    assert "has its seat in pool t4, and 1 of its pods run elsewhere" in proposal.misfits[0]
+
+
+def test_a_device_plugin_in_the_namespace_of_a_tenant_is_no_seat_of_it(tmp_path: Path) -> None:
+    chat = of_deployment("chat", "default", on="a", limits={GPU: "1"})
+    proposal = proposed(two_kinds(*chat, device_plugin("default", "b")))
+    assert set(values(proposal, tmp_path)["residents"]) == {"chat"}
+    assert any("namespace default cannot be exempt" in line for line in proposal.misfits)
 
 
 def test_workloads_that_cannot_have_a_seat_are_named_with_the_remedy() -> None:
     queued = {"labels": {"kueue.x-k8s.io/podset": "main"}, "owner": ("Job", "train")}
     cluster = record_0000(
-        pod("x", "default", limits={GPU: "1"}), pod("train-abcde", "team-a", limits={GPU: "1"}, **queued)
+        pod("x", "kube-public", limits={GPU: "1"}), pod("train-abcde", "team-a", limits={GPU: "1"}, **queued)
     )
     cluster.deployments = scaled(["tts"])
     text = "\n".join(proposed(cluster).misfits)
     assert (
-        "Pod default/x (container main asks for nvidia.com/gpu) has no seat: this namespace is Kubernetes' own" in text
+        "Pod kube-public/x (container main asks for nvidia.com/gpu) has no seat: this namespace is Kubernetes' own"
+        in text
     )
     assert "Job team-a/train" in text
     assert "Deployment tts/tts" in text
