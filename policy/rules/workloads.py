@@ -51,7 +51,7 @@ def device(graph: Graph) -> Iterator[Finding]:
 
 def _device(graph: Graph, request: PodRequest) -> Iterator[Finding]:
     pools = graph.reachable_pools(request.pod_spec)
-    counted, count = _count_resource(request), _devices_of(request)
+    counted, count = _count_resource(request), devices_of(request)
     share = -(-request.mib // count)
     if request.mib % count:
         yield Finding(
@@ -106,7 +106,7 @@ def _seat(graph: Graph, ledger: Ledger, request: PodRequest) -> Iterator[Finding
         )
     elif seat is not None:
         if _exceeds(request, seat):
-            count = _devices_of(request)
+            count = devices_of(request)
             on = f" on {count} devices" if count > 1 else ""
             yield Finding(
                 f"{request}: a pod asks for {request.mib} MiB{on}, its seat has {seat.gpumem_mib}; lower its "
@@ -127,7 +127,7 @@ def judges_the_size(graph: Graph, request: PodRequest) -> bool:
 
 
 def _exceeds(request: PodRequest, seat: Seat) -> bool:
-    count = _devices_of(request)
+    count = devices_of(request)
     return seat.devices_per_pod in (1, count) and request.mib > seat.gpumem_mib * count
 
 
@@ -135,9 +135,9 @@ def _to_a_seat(ledger: Ledger, request: PodRequest) -> str:
     """Returns the change that gives the workload a seat. A name that Pulumi makes up is no name for a resident, because
     the next run would need another."""
     workload, label = request.workload, ledger.names.seat_label
-    share = request.mib // _devices_of(request)
+    share = request.mib // devices_of(request)
     if not workload.is_named_anew:
-        devices = f", devices_per_pod: {_devices_of(request)}" if _devices_of(request) > 1 else ""
+        devices = f", devices_per_pod: {devices_of(request)}" if devices_of(request) > 1 else ""
         entry = f"{{tenant: {workload.namespace}, gpumem_mib: {share}{devices}, pool: …}}"
         return f"add residents.{workload.name}: {entry} to the platform's stack"
     fitting = [seat.name for seat in ledger.seats_of(workload.namespace) if seat.gpumem_mib == share]
@@ -149,13 +149,14 @@ def _to_a_seat(ledger: Ledger, request: PodRequest) -> str:
     return "Pulumi makes up its name anew in each run; write metadata.name, and add a resident with this name"
 
 
-def _devices_of(request: PodRequest) -> int:
+def devices_of(request: PodRequest) -> int:
+    """Returns the number of devices that each pod asks for. Raises QuantityError."""
     return max(pod_request(request.pod_spec, _count_resource(request)), 1)
 
 
 def _placeable(graph: Graph, request: PodRequest) -> int:
     pools = graph.reachable_pools(request.pod_spec)
-    return min([_devices_of(request), *([max(pool.device_count for pool in pools)] if pools else [])])
+    return min([devices_of(request), *([max(pool.device_count for pool in pools)] if pools else [])])
 
 
 def _count_resource(request: PodRequest) -> str:

@@ -22,7 +22,8 @@ def test_the_page_is_what_the_rules_say() -> None:
     assert gate.PAGE.read_text() == gate.page(), "run make golden, and review the diff"
 
 
-UNKNOWNS = [c for c in CASES if c.example.of and c.example.key]
+# Of a model server, an unknown flag is no finding.
+UNKNOWNS = [c for c in CASES if c.example.of and c.example.key and c.rule != "server-flags"]
 
 
 @pytest.mark.parametrize("case", UNKNOWNS, ids=str)

@@ -124,6 +124,12 @@ REMEDIES: dict[str, list[tuple[str, dict[str, Any] | Follow]]] = {
             ),
         ),
     ],
+    "server-flags 0": [
+        (
+            "will take 0.9 (its default) of 15360 = 13824 MiB, its seat is 5000; write --gpu-memory-utilization 0.32",
+            on("llama-swap", f"{MAIN}.command", ["vllm", "serve", "m", "--gpu-memory-utilization", "0.32"]),
+        )
+    ],
     "seats 1": [("run fewer", on("llama-swap", "spec.replicas", 1))],
     "gpus 0": [
         ("ask for fewer", on("more", f"{MAIN}.resources.limits", {names.GPU: "1"})),
