@@ -28,7 +28,7 @@ from tenancy.names import (
     LEADER_WORKER_SET_LABEL,
     SCHEDULER,
 )
-from tenancy.workload import ShapeError, map_at, maps_at, text_at, value_or
+from tenancy.workload import ShapeError, condition, map_at, maps_at, text_at, value_or
 
 _APPS = ("deployment", "statefulset", "replicaset", "daemonset")
 _KINDS = {"pod": "/api/v1", **dict.fromkeys(_APPS, "/apis/apps/v1"), "job": "/apis/batch/v1"}
@@ -91,7 +91,8 @@ class PendingWorkload:
     """The Workload object that Kueue has for queued work.
 
     `ahead` is the number of pending Workloads that come before the Workload in its ClusterQueue. `first` are the first
-    of these Workloads. `ahead` and `first` have only Workloads that the user may read.
+    of these Workloads. `holding` are the Workloads that have quota of the ClusterQueue or of its cohort. `ahead`,
+    `first` and `holding` have only Workloads that the user may read.
     """
 
     workload: Object
@@ -99,6 +100,7 @@ class PendingWorkload:
     ahead: int
     pending: int
     first: tuple[WorkloadAhead, ...] = ()
+    holding: tuple[Object, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,7 +303,24 @@ def _queued(
         ahead=len(ahead),
         pending=len(pending),
         first=tuple(map(_ahead, ahead[:_MOST_AHEAD])),
+        holding=tuple(each for each in everyone if queue_of(each) in _cohort_of(cluster, queue) and _has_quota(each)),
     )
+
+
+def _cohort_of(cluster: ClusterSnapshot, queue: str | None) -> frozenset[str | None]:
+    """Returns the queue, and the other ClusterQueues of its cohort."""
+    cohorts = {
+        map_at(each, "metadata").get("name"): text_at(map_at(each, "spec"), "cohortName")
+        for each in cluster.cluster_queues
+    }
+    mine = cohorts.get(queue)
+    return frozenset({queue, *(name for name, cohort in cohorts.items() if mine and cohort == mine)})
+
+
+def _has_quota(workload: Object) -> bool:
+    """Raises ShapeError."""
+    held, ended = (condition(workload, kind).get("status") == "True" for kind in ("QuotaReserved", "Finished"))
+    return held and not ended
 
 
 def _ahead(workload: Object) -> WorkloadAhead:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from agents.kube.client import Object
 from agents.kube.fields import FieldError
@@ -12,7 +13,7 @@ from gpumem.nodes import reason_in_message, reason_of, unjudged, verdicts
 from gpumem.pods import WholePod
 from gpumem.reasons import FINE, REASONS
 from tenancy import names, policy_names
-from tenancy.workload import condition, map_at, maps_at
+from tenancy.workload import condition, map_at, maps_at, text_at
 
 _DENIED = re.compile(r"ValidatingAdmissionPolicy '([^']+)'.* denied request: (.*)", re.DOTALL)
 _NO_CLASS = re.compile(r"no PriorityClass with name \S+ was found")
@@ -31,6 +32,7 @@ _GATE_EVENTS = (
     names.EVENT_GATE_CLOSED,
 )
 _ACTS_SECONDS = 600
+_FULL = ("node-sum", "device", "measured", "held")  # the reasons that end once a pod on the node ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +54,27 @@ class Ahead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldBy:
+    """A pod or a Workload that holds what the target waits for.
+
+    `mib` is the pod's memory on all its devices, or None for a Workload and for a pod with whole devices. `age` is the
+    time since the pod was created, or since the Workload got its quota.
+    """
+
+    namespace: str
+    name: str
+    mib: int | None
+    age: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """The reason why one pod or workload does not run.
 
     `reason` is a key of REASONS. `title`, `then` and `do` are the texts for this key. `text` explains the reason with
     numbers. `more` has a sentence for each node, each Event, and each act that frees memory. `ahead` is None unless the
-    target waits in a queue.
+    target waits in a queue. `held_by` has the pods on the nearest node, or the Workloads in the queue, that have what
+    the target waits for, the newest first.
     """
 
     about: str
@@ -68,6 +85,7 @@ class Answer:
     do: str
     more: tuple[str, ...] = ()
     ahead: Ahead | None = None
+    held_by: tuple[HeldBy, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +108,7 @@ class _Found:
     text: str
     more: tuple[str, ...] = ()
     ahead: Ahead | None = None
+    held_by: tuple[HeldBy, ...] = ()
 
 
 def why(evidence: Evidence) -> Why:
@@ -234,11 +253,12 @@ def _queue(queued: PendingWorkload, evidence: Evidence) -> _Found:
     place = f"ClusterQueue {queued.queue}: {queued.ahead} of {queued.pending} waiting are before it"
     message, preempted = _message(workload, "QuotaReserved"), conditions.get("Preempted")
     ahead = _ahead(queued, evidence)
+    held_by = _with_quota(queued, evidence)
     if preempted is None:
-        return _Found("queue", place, (message,) if message else (), ahead)
+        return _Found("queue", place, (message,) if message else (), ahead, held_by)
     by = str(preempted.get("message") or "")
     return _Found(
-        "preempted", f"{place}; {by}", (message,) if message not in ("", by) else (), ahead
+        "preempted", f"{place}; {by}", (message,) if message not in ("", by) else (), ahead, held_by
     )  # The condition Preempted stays until Kueue tries the Workload again.
 
 
@@ -254,6 +274,21 @@ def _ahead(queued: PendingWorkload, evidence: Evidence) -> Ahead:
         for each in queued.first
     )
     return Ahead(total=queued.ahead, first=tuple(rows))
+
+
+def _with_quota(queued: PendingWorkload, evidence: Evidence) -> tuple[HeldBy, ...]:
+    """Returns the Workloads that have quota of the queue. Each has the name of its owner."""
+    rows = []
+    for each in queued.holding:
+        metadata, owner = each["metadata"], next(iter(maps_at(each["metadata"], "ownerReferences")), {})
+        name = f"{text_at(owner, 'kind').lower()}/{text_at(owner, 'name')}" if owner.get("kind") else metadata["name"]
+        at = text_at(condition(each, "QuotaReserved"), "lastTransitionTime") or metadata["creationTimestamp"]
+        rows.append((at, HeldBy(namespace=metadata["namespace"], name=name, mib=None, age=_since(at, evidence))))
+    return tuple(row for _, row in sorted(rows, key=lambda each: each[0], reverse=True))
+
+
+def _since(at: str, evidence: Evidence) -> str:
+    return age((evidence.cluster.now - datetime.fromisoformat(at)).total_seconds())
 
 
 def _dispatched(workload: Object, queue: str) -> _Found | None:
@@ -381,7 +416,8 @@ def _waits(pod: WholePod, evidence: Evidence) -> _Found:
 def _by_message(pod: WholePod, evidence: Evidence, message: str) -> _Found:
     more = tuple(_events_about(pod, evidence))
     if message:
-        return _Found(reason_in_message(message, evidence.cluster.ledger.names.gpumem), message, more)
+        held_by = _with_devices(evidence) if f"Insufficient {names.GPU}" in message else ()
+        return _Found(reason_in_message(message, evidence.cluster.ledger.names.gpumem), message, more, held_by=held_by)
     return _untried(pod, evidence, f"it was made {_age(pod, evidence)} ago", more)
 
 
@@ -400,6 +436,7 @@ def _by_nodes(pod: WholePod, evidence: Evidence, message: str) -> _Found:
     if not judged:
         return _Found("selector", "no node is in a pool that shares memory", more)
     nearest = judged[0]
+    held_by = _on(nearest.node, evidence) if nearest.reason in _FULL else ()
     total = f"asks for {request.total_mib} MiB" if request else ""
     asked = f"{total} on {request.count} devices" if request and request.count > 1 else total
     others = unjudged(message, evidence.cluster.ledger.names.gpumem)
@@ -409,7 +446,26 @@ def _by_nodes(pod: WholePod, evidence: Evidence, message: str) -> _Found:
     text = f"{asked}; {nearest.node} {_verb(nearest.text)}"
     if nearest.reason == "untried" and not message:
         return _untried(pod, evidence, text, more)
-    return _Found(nearest.reason, text, more)
+    return _Found(nearest.reason, text, more, held_by=held_by)
+
+
+def _on(node: str, evidence: Evidence) -> tuple[HeldBy, ...]:
+    """Returns the pods that hold GPU memory of the node."""
+    held = evidence.cluster.cache.node(node).pods
+    mine = [pod for pod in evidence.cluster.pods if pod.uid in held]
+    return tuple(
+        HeldBy(namespace=pod.namespace, name=pod.name, mib=held[pod.uid].request.total_mib, age=_age(pod, evidence))
+        for pod in sorted(mine, key=lambda pod: pod.created, reverse=True)
+    )
+
+
+def _with_devices(evidence: Evidence) -> tuple[HeldBy, ...]:
+    """Returns the pods that have whole devices of any node."""
+    pods = [pod for pod in evidence.cluster.pods if pod.node and not pod.ended and pod.request(names.GPU)]
+    return tuple(
+        HeldBy(namespace=pod.namespace, name=pod.name, mib=None, age=_age(pod, evidence))
+        for pod in sorted(pods, key=lambda pod: pod.created, reverse=True)
+    )
 
 
 def _events_about(pod: WholePod, evidence: Evidence) -> Iterator[str]:

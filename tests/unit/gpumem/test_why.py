@@ -625,3 +625,37 @@ def test_a_device_that_the_runtime_does_not_find_by_cdi_is_a_device_error() -> N
         "CreateContainerError", "CDI device injection failed: unresolvable CDI devices nvidia.com/gpu=GPU-a"
     )
     assert one(on_node(told)).reason == "device-error"
+
+
+def test_a_waiting_pod_is_told_who_has_the_memory_and_since_when() -> None:
+    answer = one(full(pod("old", 500, on="k8s-node1")))
+    assert [(row.namespace, row.name, row.mib, row.age) for row in answer.held_by] == [
+        ("llama-swap", "swap", 12000, "10m"),
+        ("immich", "old", 500, "10m"),
+    ]
+    assert "llama-swap/swap has 12000 MiB for 10m" in why_text(ask(full()), Paper())
+
+
+def test_a_pod_that_no_node_may_take_is_told_no_holder() -> None:
+    assert one(full(nodeSelector={"gpu": "a100"})).held_by == ()
+
+
+def test_a_pod_that_waits_for_a_whole_device_is_told_who_has_one() -> None:
+    waits = pod(
+        "ml", limits={names.GPU: "1"}, status=scheduled(f"0/2 nodes are available: 2 Insufficient {names.GPU}.")
+    )
+    found = with_pods(waits, pod("train", namespace="team-a", on="k8s-node2", limits={names.GPU: "1"}))
+    assert [(row.namespace, row.name, row.mib) for row in one(found).held_by] == [("team-a", "train", None)]
+
+
+def test_queued_work_is_told_which_work_has_the_quota_and_since_when() -> None:
+    has, ended = (
+        workload(name, name, conditions=[("QuotaReserved", "True", ""), *more])
+        for name, more in (("has", []), ("ended", [("Finished", "True", "")]))
+    )
+    has["metadata"]["ownerReferences"] = [{"uid": "u", "kind": "Job", "name": "first"}]
+    has["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-22T09:00:00Z"
+    answer = ask(queueing(has, ended, workload("waits", "waits")), *JOB).answers[0]
+    assert [(row.namespace, row.name, row.mib, row.age) for row in answer.held_by] == [
+        ("team-a", "job/first", None, "3h")
+    ]
