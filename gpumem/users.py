@@ -14,6 +14,12 @@ from tenancy.workload import ShapeError, containers_of, map_at, maps_at, text_at
 # registration directories already controls its node.
 _KUBELET = re.compile(r"/+var/+lib/+kubelet/+(device-plugins|plugins|plugins_registry|pod-resources)(/.*)?")
 _INFRASTRUCTURE = re.compile(r"nvidia|dcgm", re.IGNORECASE)
+# Programs that make pods one by one mark them by the first label. The second label has the same value in all of them.
+# Sources: kubespawner (_build_common_labels), actions-runner-controller (LabelKeyGitHubScaleSetName).
+_SPAWNED = {
+    "hub.jupyter.org/username": "component",
+    "actions.github.com/scale-set-name": "actions.github.com/scale-set-name",
+}
 _RUN_OF_A_CRON_JOB = re.compile(r"-[0-9]{8,}$")
 
 
@@ -33,8 +39,11 @@ class GpuWorkload:
 
 def workload_of(pod: WholePod) -> Workload:
     """Returns the workload of the pod, such as the Deployment of a ReplicaSet, the CronJob of a Job, or the
-    pod itself.
+    pod itself. All notebooks of a hub are one workload, and all runners of a scale set.
     """
+    for mark, shared in _SPAWNED.items():
+        if mark in pod.labels:
+            return Workload(pod.namespace, "Pod", pod.labels.get(shared, pod.name))
     owner = pod.controller
     if owner is None or owner.kind == "Node":
         return Workload(pod.namespace, "Pod", pod.name)

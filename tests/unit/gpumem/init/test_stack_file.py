@@ -276,6 +276,33 @@ def test_a_device_plugin_in_the_namespace_of_a_tenant_is_no_seat_of_it(tmp_path:
     assert any("namespace default cannot be exempt" in line for line in proposal.misfits)
 
 
+@pytest.mark.parametrize(
+    ("labels", "owner", "seat"),
+    [
+        ({"component": "singleuser-server", "hub.jupyter.org/username": "{}"}, None, "singleuser-server"),
+        ({"actions.github.com/scale-set-name": "gpu-jobs"}, "EphemeralRunner", "gpu-jobs"),
+    ],
+)
+def test_pods_that_come_and_go_are_one_resident_with_replicas(
+    tmp_path: Path, labels: Mapping[str, str], owner: str | None, seat: str
+) -> None:
+    """Before the fix, init made a resident of each user's pod, which no other user could have."""
+    spawned = [
+        pod(
+            f"made-for-{user}",
+            "team",
+            owner=(owner, f"made-for-{user}") if owner else None,
+            limits={GPU: "1"},
+            labels={key: value.format(user) for key, value in labels.items()},
+            on="a",
+        )
+        for user in ("alice", "bob", "carol")
+    ]
+    cluster = Cluster(nodes=[labelled("a", "Tesla-T4", 15360, replicas=4)], pods=spawned)
+    residents = values(proposed(cluster), tmp_path)["residents"]
+    assert {name: found["replicas"] for name, found in residents.items()} == {seat: 3}
+
+
 def test_workloads_that_cannot_have_a_seat_are_named_with_the_remedy() -> None:
     queued = {"labels": {"kueue.x-k8s.io/podset": "main"}, "owner": ("Job", "train")}
     cluster = record_0000(
