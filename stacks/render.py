@@ -23,7 +23,8 @@ from tenancy.names import CLUSTER_TYPE, EXEMPT_BY_NAME
 
 # The folders in their order. The first one has kube-system with the uid of the cluster: the API server of another
 # cluster refuses it, so that the tool applies nothing else. The second one has what a removal leaves: all namespaces,
-# because people have objects in them, and the patches, because their objects were there before the stack.
+# because people have objects in them, and the patches, because their objects were there before the stack. To a tool
+# that reads whole folders, its files are no manifests: only its Kustomization names them.
 WAVES = ("cluster", "never-delete", "priorities", "kueue", "queues", "budgets", "agents", "admission")
 _CLUSTER, _NEVER_DELETE, _PRIORITIES, KUEUE, _QUEUES, _BUDGETS, _AGENTS, _ADMISSION = range(len(WAVES))
 # The folder of each component's objects. Components that are not listed are agents.
@@ -41,11 +42,14 @@ _OF_COMPONENT = {
 _ARGO_WAVE = "argocd.argoproj.io/sync-wave"
 # With these annotations, a deployment tool does not delete an object either.
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false,Delete=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
+# kubectl and Argo CD find the first file only if they look for a Kustomization, and the others never by themselves.
+_KUSTOMIZATION, _KEPT_SUFFIX = "Kustomization", ".kept"
 _FOR_PULUMI = "pulumi.com/"  # annotations that only Pulumi's provider reads
 # The index of a stack lists the files of its last run, one path in each line. A run removes and replaces only these.
 _INDEX = ".rendered-by-gpu-tenancy-"
 # In the events of a preview, this text stands for a value that only the update knows (Pulumi, sdk/go/common/resource).
 _UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+_KUSTOMIZE = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
 _CHART_PROGRAM = """import json
 from pathlib import Path
 from pulumi_kubernetes.helm.v3 import Chart, LocalChartOpts
@@ -69,7 +73,8 @@ class Placed:
         kind = self.manifest["kind"] + (f".{group}" if "." in group and not group.endswith(".k8s.io") else "")
         parts = (kind.lower(), metadata.get("namespace", ""), metadata["name"])
         # No name in Kubernetes has an underscore, so two objects never have one file. Only names of RBAC have a colon.
-        return "_".join(part for part in parts if part).replace(":", "+") + ".yaml"
+        suffix = _KEPT_SUFFIX if self.wave == _NEVER_DELETE else ".yaml"
+        return "_".join(part for part in parts if part).replace(":", "+") + suffix
 
 
 def placed(engine: Engine, resources: Iterable[Resource], cluster: str | None = None) -> list[Placed]:
@@ -97,6 +102,8 @@ def write(stack: str, objects: Sequence[Placed], out: Path) -> None:
     waves = sorted({each.wave for each in objects})
     texts = {Path("flux", "kustomizations.yaml"): _flux(stack, waves)}
     texts |= {Path(folder_name(each.wave), each.file_name): _as_yaml(_annotated(each)) for each in objects}
+    if kept := sorted(each.file_name for each in objects if each.wave == _NEVER_DELETE):
+        texts[Path(folder_name(_NEVER_DELETE), _KUSTOMIZATION)] = _as_yaml({**_KUSTOMIZE, "resources": kept})
     index = out / f"{_INDEX}{stack}"
     try:
         before = _listed(index)

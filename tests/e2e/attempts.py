@@ -64,6 +64,7 @@ LEDGER = f"{NAMESPACES}/{SYSTEM}/configmaps/{names.LEDGER}"
 RENDER = f"{sys.executable} -m stacks render --stack lab --out manifests"
 _PAGE = (ROOT / "docs" / "howto" / "use-flux-or-argo.md").read_text()
 (REMOVAL,) = re.findall(r"## Remove the objects\n.*?```sh\n(.*?)```", _PAGE, re.DOTALL)
+DELETE_ALL = "kubectl delete --ignore-not-found -R -f manifests"
 RIVAL = f"""kubectl create namespace rival
 kubectl -n rival create quota gpumem-seats --hard=pods=9
 kubectl -n rival label quota gpumem-seats {names.LABEL_PART_OF}={names.PROJECT}
@@ -371,6 +372,7 @@ ATTEMPTS = {
         Attempt("P1", "pulumi state delete of the ledger", (forget_resource("ConfigMap::"),), "destroy"),
         Attempt("P1", "pulumi destroy alone", (alone("destroy"),), "destroy"),
         Attempt("P1", "the documented removal of rendered folders, then up", (shell(RENDER), shell(REMOVAL))),
+        Attempt("P1", "kubectl delete -R of all rendered folders", (shell(RENDER), shell(DELETE_ALL, fails=True))),
         Attempt("P2", "another stack with the same objects", (other_is_refused(),)),
         Attempt("P2", "the same by pulumi alone: up, destroy", (other_alone("up", "destroy"),)),
         Attempt("P2", "another stack with one tenant of ours", (other_is_refused(of_its_own),)),
@@ -380,7 +382,7 @@ ATTEMPTS = {
         Attempt("P2", "another stack's quota is in the way", (rival, refused("up", "two stacks cannot"), changed())),
         Attempt("P2", "the same by pulumi alone", (rival, alone("up", fails=True), changed())),
         Attempt("P2", "its ledger and quotas are applied by force", (forced("4-budgets/[cr]*"),)),
-        Attempt("P2", "its labels of namespaces are applied by force", (forced("0-never-delete/*"),)),
+        Attempt("P2", "its labels of namespaces are applied by force", (forced("0-never-delete/*.kept"),)),
         Attempt("P3", "the context of another cluster", (wrong_cluster,)),
         Attempt("P3", "the same after a killed update", (changed(change_much), kill("up", writes(6)), wrong_cluster)),
         Attempt("P4", "a first up, killed early", (first, kill("up", writes(2)))),

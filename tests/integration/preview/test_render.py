@@ -21,7 +21,7 @@ def test_the_files_are_the_objects_of_the_program_and_kueues_chart(space: Worksp
     command = (str(ROOT / ".venv" / "bin" / "python"), "-m", "stacks", "render", "--stack", "prod", "--out", str(out))
     outcome = space.run(*command, cwd=space.project)
     assert outcome.code == 0, outcome.text
-    files = [*out.glob("[0-9]-*/*.yaml")]
+    files = [*out.glob("[0-9]-*/*.yaml"), *out.glob("0-never-delete/*.kept")]
     assert f"{len(files)} objects are written to {out}" in outcome.text
     found = {path: yaml.load(path.read_text(), yaml.CSafeLoader) for path in files}
     of_the_chart = {path for path in files if path.parent.name == "2-kueue"}

@@ -37,8 +37,9 @@ COMPONENT = Resource(urn=f"{URN}gputenancy:index:Tenant::chat", parent="", op=Op
 def test_an_object_is_in_a_folder_after_all_that_it_needs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     render.write("prod", render.placed(ENGINE, [POLICY, AGENT, COMPONENT, QUOTA, NAMESPACE]), out)
-    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.yaml")) == [
-        "0-never-delete/namespace_chat.yaml",
+    assert sorted(path.relative_to(out).as_posix() for path in out.glob("*/*")) == [
+        "0-never-delete/Kustomization",
+        "0-never-delete/namespace_chat.kept",
         "4-budgets/resourcequota_chat_seats.yaml",
         "5-agents/cronjob_system_watchdog.yaml",
         "6-admission/validatingadmissionpolicy_p.yaml",
@@ -53,18 +54,28 @@ def test_what_was_there_before_the_stack_is_in_the_folder_that_no_removal_names(
     render.write("prod", render.placed(ENGINE, [home, priority, NAMESPACE, QUOTA]), tmp_path)
     ours = {Path(name).parts[0] for name in files(tmp_path) if "quota" in name}
     assert ours == {"4-budgets"}
-    kept = {name: text for name, text in files(tmp_path).items() if name.startswith("0-never-delete/")}
+    kept = {name: text for name, text in files(tmp_path).items() if name.endswith(".kept")}
+    listed = yaml.safe_load((tmp_path / "0-never-delete" / "Kustomization").read_text())["resources"]
+    assert {f"0-never-delete/{each}" for each in listed} == kept.keys()
     assert {yaml.safe_load(text)["metadata"]["name"] for text in kept.values()} == {"immich", "gpu", "chat"}
     for text in kept.values():
         assert render.KEPT.items() <= yaml.safe_load(text)["metadata"]["annotations"].items()
-    (removal,) = re.findall(r"## Remove the objects\n.*?```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert "manifests/[1-9]-*" in removal
-    assert not re.search(r"manifests/(\*|\[0|0)|-R|--recursive|-f manifests\b(?!/)", removal)
+
+
+def test_no_folder_has_a_namespace_for_a_tool_that_reads_manifests(tmp_path: Path) -> None:
+    """`kubectl delete -R -f` reads these files (k8s.io/cli-runtime, pkg/resource: FileExtensions)."""
+    home = made("Tenant", "kubernetes:core/v1:NamespacePatch", manifest("Namespace", "immich"))
+    render.write("prod", render.placed(ENGINE, [home, NAMESPACE, QUOTA]), tmp_path)
+    read = [path for suffix in ("json", "yaml", "yml") for path in tmp_path.rglob(f"*.{suffix}")]
+    assert {each["kind"] for path in read for each in yaml.safe_load_all(path.read_text())} == {
+        "Kustomization",
+        "ResourceQuota",
+    }
 
 
 def test_argo_and_flux_read_the_order_and_keep_namespaces(tmp_path: Path) -> None:
     render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
-    namespace = yaml.safe_load((tmp_path / "0-never-delete" / "namespace_chat.yaml").read_text())
+    namespace = yaml.safe_load((tmp_path / "0-never-delete" / "namespace_chat.kept").read_text())
     assert namespace["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "0", **render.KEPT}
     agent = yaml.safe_load((tmp_path / "5-agents" / "cronjob_system_watchdog.yaml").read_text())
     assert agent["metadata"]["annotations"] == {"argocd.argoproj.io/sync-wave": "5"}
@@ -91,8 +102,8 @@ def test_render_removes_only_files_that_its_own_last_run_listed(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     render.write("prod", render.placed(ENGINE, [NAMESPACE]), tmp_path)
-    ours = {".rendered-by-gpu-tenancy-prod", "0-never-delete/namespace_chat.yaml", "flux/kustomizations.yaml"}
-    assert files(tmp_path).keys() == mine.keys() | ours
+    kept = {"0-never-delete/Kustomization", "0-never-delete/namespace_chat.kept"}
+    assert files(tmp_path).keys() == mine.keys() | kept | {".rendered-by-gpu-tenancy-prod", "flux/kustomizations.yaml"}
     assert mine.items() <= files(tmp_path).items()
 
 
@@ -104,7 +115,7 @@ def test_a_line_of_the_index_that_names_another_place_removes_nothing(line: str,
     for place in (tmp_path, out / "apps"):
         (place / "precious").write_text("mine")
     (out / ".rendered-by-gpu-tenancy-prod").write_text(
-        f"{line}\n0-never-delete/namespace_chat.yaml\nflux/kustomizations.yaml\n"
+        f"{line}\n0-never-delete/Kustomization\n0-never-delete/namespace_chat.kept\nflux/kustomizations.yaml\n"
     )
     render.write("prod", render.placed(ENGINE, [NAMESPACE]), out)
     assert (tmp_path / "precious").exists()
@@ -126,19 +137,19 @@ def test_the_uid_of_the_only_cluster_comes_before_everything_else(tmp_path: Path
 
 def test_a_file_that_render_did_not_write_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "0-never-delete").mkdir()
-    (tmp_path / "0-never-delete" / "namespace_chat.yaml").write_text("mine")
-    with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.yaml; move"):
+    (tmp_path / "0-never-delete" / "namespace_chat.kept").write_text("mine")
+    with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.kept; move"):
         render.write("prod", [Placed(render.WAVES.index("never-delete"), NAMESPACE.inputs)], tmp_path)
-    assert files(tmp_path) == {"0-never-delete/namespace_chat.yaml": "mine"}
+    assert files(tmp_path) == {"0-never-delete/namespace_chat.kept": "mine"}
 
 
 def test_a_link_in_the_place_of_a_file_is_not_written_through(tmp_path: Path) -> None:
     out, precious = tmp_path / "out", tmp_path / "precious"
     render.write("prod", [Placed(render.WAVES.index("never-delete"), NAMESPACE.inputs)], out)
     precious.write_text("mine")
-    (out / "0-never-delete" / "namespace_chat.yaml").unlink()
-    (out / "0-never-delete" / "namespace_chat.yaml").symlink_to(precious)
-    with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.yaml; move"):
+    (out / "0-never-delete" / "namespace_chat.kept").unlink()
+    (out / "0-never-delete" / "namespace_chat.kept").symlink_to(precious)
+    with pytest.raises(EngineError, match=r"and would replace: 0-never-delete/namespace_chat\.kept; move"):
         render.write("prod", [Placed(render.WAVES.index("never-delete"), NAMESPACE.inputs)], out)
     assert precious.read_text() == "mine"
 
@@ -147,7 +158,7 @@ def test_another_stack_replaces_and_removes_no_file(tmp_path: Path) -> None:
     """With Flux, whatever left the folder would leave the cluster."""
     render.write("prod", render.placed(ENGINE, [AGENT, NAMESPACE]), tmp_path)
     before = files(tmp_path)
-    with pytest.raises(EngineError, match=r"would replace: 0-never-delete/namespace_chat\.yaml, flux/kustom"):
+    with pytest.raises(EngineError, match=r"would replace: 0-never-delete/Kustomization, 0-never-delete/name"):
         render.write("lab", render.placed(ENGINE, [NAMESPACE]), tmp_path)
     assert files(tmp_path) == before
 
