@@ -4,6 +4,7 @@ This module imports few other modules, so that the command starts fast.
 """
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -76,6 +77,10 @@ ADVISE = """examples:
   kubectl gpumem advise --from http://localhost:9090 --stack prod
   kubectl gpumem advise --from http://localhost:9090 --stack prod -o json | jq -j .patch | git apply
   kubectl gpumem advise --from http://localhost:9090 --stack prod --host-memory
+"""
+ESTIMATE = """examples:
+  kubectl gpumem estimate --weights 4.9Gi --context 8192 --layers 32 --kv-heads 8 --head-dim 128
+  kubectl gpumem estimate --weights 4.9Gi --layers 32 --kv-heads 8 --head-dim 128 -- llama-server -c 8192 -ctk q8_0
 """
 INIT = """examples:
   kubectl gpumem init --stack mine                                 writes Pulumi.mine.yaml into this folder
@@ -198,6 +203,19 @@ def _before_a_rollout(verbs: Any) -> None:
     found.add_argument("--from", dest="source", help="URL of Prometheus, for budgets from measured peaks")
     found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"days of history; default: {INIT_DAYS}")
     found.add_argument("--overwrite", action="store_true", help="replace an existing file")
+    found = _plain(verbs, "estimate", "compute what a language model needs, from its size and context", ESTIMATE)
+    found.add_argument("--weights", type=_size, required=True, help="size of the model's file: 5018 (MiB) or 4.9Gi")
+    for flag, meaning in {
+        "layers": "number of the model's layers (num_hidden_layers of its config.json)",
+        "kv-heads": "number of its key and value heads (num_key_value_heads)",
+        "head-dim": "dimension of a head (head_dim, or hidden_size / num_attention_heads)",
+    }.items():
+        found.add_argument(f"--{flag}", type=_whole(2**20), required=True, help=meaning)
+    found.add_argument("--context", type=_whole(2**31), help="tokens of a request; default: the server's own flag")
+    found.add_argument("--parallel", type=_whole(10_000), default=1, help="requests at once; default: 1")
+    found.add_argument("--kv-type", help="type of the KV cache, such as q8_0; default: the server's, or f16")
+    found.add_argument("--overhead", type=_whole(2**24, 0), default=512, help="MiB of CUDA and buffers; default: 512")
+    found.add_argument("server", nargs="*", metavar="-- SERVER", help="command line of vLLM, SGLang, llama.cpp, Ollama")
 
 
 def verb_first(top: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
@@ -306,6 +324,17 @@ def _mib(text: str) -> int:
     if mib.denominator != 1 or not 1 <= mib <= 2**24:
         raise argparse.ArgumentTypeError(f"{text!r}: must be whole MiB, from 1Mi to {2**24}Mi")
     return int(mib)
+
+
+def _size(text: str) -> int:
+    """Returns MiB, rounded up."""
+    try:
+        mib = quantity.parse(text) if text.isdecimal() else quantity.parse(text) / MIB
+    except quantity.QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not 0 < mib <= 2**24:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be from 1Mi to {2**24}Mi, such as 4.9Gi")
+    return math.ceil(mib)
 
 
 def _duration(text: str) -> str:

@@ -73,8 +73,8 @@ def _remedy(error: AgentError) -> str:
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
-    if given.verb in ("advise", "bill"):
-        return show(_past(given, reach), given, environ)
+    if (made := _of_no_live_cluster(given, reach)) is not None:
+        return show(made, given, environ)
     stack = None
     if given.verb == "fit":
         _check_fit(given)
@@ -84,8 +84,6 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
         stack = stack_fit.StackFile(given.stack, Path.cwd())
         if not given.live:
             return show(live.fit_report(given, None, stack), given, environ)
-    if given.verb == "init":
-        return show(_init(given, reach), given, environ)
     with reach(kubectl_flags(given)) as kubectl:
         if given.verb == "board":
             from gpumem import board_server  # noqa: PLC0415
@@ -103,6 +101,20 @@ def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) ->
                 print(f"gpumem: {said(error)}; the next try is in {given.interval} s", file=sys.stderr)
             gc.collect()
             time.sleep(given.interval)
+
+
+def _of_no_live_cluster(given: argparse.Namespace, reach: Reach) -> Report | None:
+    """Returns the report of a verb that does not show the cluster's present state, or None for another verb."""
+    match given.verb:
+        case "advise" | "bill":
+            return _past(given, reach)
+        case "init":
+            return _init(given, reach)
+        case "estimate":
+            from gpumem import estimate  # noqa: PLC0415
+
+            return estimate.report(given)
+    return None
 
 
 def _check_fit(given: argparse.Namespace) -> None:
