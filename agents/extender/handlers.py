@@ -119,7 +119,7 @@ class VerbHandler:
         content = attempted(lambda: self._verbs[verb](request.body, self._readiness.names()))
         self.seconds.observe(verb, time.perf_counter() - started)
         if isinstance(content, Unjudged):
-            self.refusals.add(_reason(content.error, verb))
+            self.refusals.add("not_ready" if isinstance(content.error, NotReadyError) else f"{verb}_failed")
             if verb not in (protocol.FILTER, protocol.BIND):
                 return text_response(http.client.SERVICE_UNAVAILABLE, content.why)
             content = protocol.error_result(content.why)
@@ -146,12 +146,6 @@ class VerbHandler:
         self._log.info("placed", pod=f"{binding.namespace}/{binding.name}", why=pod.why)
         self._placing.tell(placed_event(binding.reference, pod.why, short))
         return protocol.BOUND
-
-
-def _reason(error: Exception, verb: str) -> str:
-    if isinstance(error, NotReadyError):
-        return "not_ready"
-    return "malformed" if isinstance(error, protocol.VerbError) else f"{verb}_failed"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,23 +6,16 @@ of nodes.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agents.kube.events import Reference
-from agents.kube.fields import FieldError
 from agents.kube.pods import Pod
-from agents.runtime.errors import AgentError
 
 FILTER, PREEMPT, BIND = "filter", "preempt", "bind"
 
 Json = Mapping[str, Any]
-
-
-class VerbError(AgentError):
-    """The request does not follow the extender protocol."""
 
 
 @dataclass(frozen=True)
@@ -56,26 +49,20 @@ class BindRequest:
 
 
 def read_filter_request(body: bytes) -> FilterRequest:
-    """Reads a filter request. Raises VerbError."""
-    with _reading():
-        arguments = json.loads(body)
-        return FilterRequest(_pod(arguments), tuple(arguments["NodeNames"]))
+    arguments = json.loads(body)
+    return FilterRequest(Pod(arguments["Pod"]), tuple(arguments["NodeNames"]))
 
 
 def read_preempt_request(body: bytes) -> PreemptRequest:
-    """Reads a preempt request. Raises VerbError."""
-    with _reading():
-        arguments = json.loads(body)
-        nodes = arguments["NodeNameToMetaVictims"].items()
-        victims = {name: tuple(str(pod["UID"]) for pod in given["Pods"] or ()) for name, given in nodes}
-        return PreemptRequest(_pod(arguments), victims)
+    arguments = json.loads(body)
+    nodes = arguments["NodeNameToMetaVictims"].items()
+    victims = {name: tuple(pod["UID"] for pod in given["Pods"] or ()) for name, given in nodes}
+    return PreemptRequest(Pod(arguments["Pod"]), victims)
 
 
 def read_bind_request(body: bytes) -> BindRequest:
-    """Reads a bind request. Raises VerbError."""
-    with _reading():
-        given = json.loads(body)
-        return BindRequest(*(str(given[field]) for field in ("PodNamespace", "PodName", "PodUID", "Node")))
+    given = json.loads(body)
+    return BindRequest(*(given[field] for field in ("PodNamespace", "PodName", "PodUID", "Node")))
 
 
 def filter_result(nodes: Iterable[str], refused: Mapping[str, str], hopeless: Mapping[str, str]) -> Json:
@@ -103,23 +90,3 @@ def error_result(message: str) -> Json:
 
 
 BOUND: Json = {"Error": ""}
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Raises VerbError for a request of the wrong form.
-
-    Only the kube-scheduler in the extender's pod can send requests. A request of the wrong form means that
-    kube-scheduler has a wrong version or wrong settings.
-    """
-    try:
-        yield
-    except (FieldError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise VerbError(f"the request does not follow the extender's protocol: {error!r}") from None
-
-
-def _pod(arguments: Json) -> Pod:
-    pod = Pod(arguments["Pod"])
-    if not pod.uid or "spec" not in arguments["Pod"]:
-        raise ValueError("Pod must have a UID and a spec")
-    return pod

@@ -124,13 +124,6 @@ def test_when_in_doubt_no_verb_is_answered(handlers: Handlers, how: str, message
     assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="not_ready") == 3
 
 
-def test_a_malformed_request_is_refused_and_counted(handlers: Handlers) -> None:
-    status, result = handlers.post("filter", Pod=None)
-    assert status == 200
-    assert "does not follow the extender's protocol" in result["Error"]
-    assert handlers.value(names.METRIC_EXTENDER_REFUSALS, reason="malformed") == 1
-
-
 def test_it_is_ready_without_leading(handlers: Handlers) -> None:
     """A Deployment's rollout waits until the new pod is ready."""
     close(handlers, "another leads")
