@@ -123,13 +123,13 @@ class Search:
         """
         mib, node = self.request.mib, self.nodes[place.node]
         given = ", ".join(
-            f"device {index}: {mib} of {node.free[index]} MiB free given ({node.offered[index]} offered)"
+            f"device {index}, where {node.free[index]} of {node.offered[index]} MiB were free"
             for index in place.devices
         )
         rest = node.with_absent({**node.absent, **{index: node.free[index] for index in place.devices}})
         others = {**self.nodes, place.node: rest}
         second = _cheapest({**self.choices, place.node: self._choice(rest)})
-        return f"{place.node} {given}; {self._why_not(place, second, others)}"
+        return f"gets {mib} MiB of {place.node} {given}; {self._why_not(place, second, others)}"
 
     def _why_not(self, place: Place, second: Place | None, others: Mapping[str, NodeInfo]) -> str:
         if second is None:

@@ -465,7 +465,7 @@ def test_the_events_of_a_predecessor_and_of_a_sibling_are_about_other_pods() -> 
 
 @pytest.mark.parametrize("reason", [names.EVENT_PLACED, names.EVENT_SEAT_OVERCROWDED])
 def test_a_running_pod_has_its_device_for_the_reason_in_its_event(reason: str) -> None:
-    note = "k8s-node1 device 0: 3000 of 6200 MiB free given (14000 offered); there is no other device"
+    note = "gets 3000 MiB of k8s-node1 device 0, where 6200 of 14000 MiB were free; there is no other device"
     running = on_node({"phase": "Running"})
     assert one(running).more == (), "after an hour, the Event is gone, and nobody guesses"
     assert one(say(running, event("Pod/ml", reason, note, uid="uid-immich-ml"))).more == (note,)

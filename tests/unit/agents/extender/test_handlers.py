@@ -171,7 +171,7 @@ def test_one_event_of_a_placement_says_why_and_names_the_second_best_device(hand
     (event,) = handlers.events
     assert (event.reason, event.warning) == ("GpuPlaced", False)
     assert event.note == (
-        "b device 0: 5000 of 6200 MiB free given (6200 offered); next best was a device 0, which would leave 3000 MiB, "
-        "and not 1200 MiB"
+        "gets 5000 MiB of b device 0, where 6200 of 6200 MiB were free; next best was a device 0, which would leave "
+        "3000 MiB, and not 1200 MiB"
     )
     assert [(line["message"], line["why"]) for line in handlers.lines() if "why" in line] == [("placed", event.note)]

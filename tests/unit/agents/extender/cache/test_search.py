@@ -15,7 +15,9 @@ def why(cache: Cache, mib: int, nodes: str = "AB", count: int = 1, tenant: str =
 
 def test_the_only_device_has_no_second_best() -> None:
     cache = cache_of(inventory("A", 8000))
-    assert why(cache, 5000, "A") == "A device 0: 5000 of 8000 MiB free given (8000 offered); there is no other device"
+    assert why(cache, 5000, "A") == (
+        "gets 5000 MiB of A device 0, where 8000 of 8000 MiB were free; there is no other device"
+    )
 
 
 def test_a_device_without_room_is_named_with_the_room_that_it_has() -> None:
@@ -35,13 +37,13 @@ def test_what_no_seat_can_use_is_called_so() -> None:
     seat = Seat(name="s", tenant="team", pool="t4", gpumem_mib=1000)
     cache.promise(Ledger(domain="example.com", pools=(pool,), seats=(seat,)))
     assert why(cache, 4500) == (
-        "A device 0: 4500 of 5800 MiB free given (5800 offered); next best was B device 0, which would leave 1400 MiB, "
-        "and not 300 MiB that no seat can use"
+        "gets 4500 MiB of A device 0, where 5800 of 5800 MiB were free; next best was B device 0, which would leave "
+        "1400 MiB, and not 300 MiB that no seat can use"
     )
 
 
 def test_each_of_several_devices_is_named() -> None:
     cache = cache_of(inventory("A", 8000, 6000))
     assert why(cache, 5000, "A", 2).startswith(
-        "A device 0: 5000 of 8000 MiB free given (8000 offered), device 1: 5000 of 6000 MiB free given (6000 offered)"
+        "gets 5000 MiB of A device 0, where 8000 of 8000 MiB were free, device 1, where 6000 of 6000 MiB were free"
     )
