@@ -35,6 +35,7 @@ WHO = """examples:
   kubectl gpumem who -n immich           one namespace's pods
   kubectl gpumem who --pool t4 --watch   one pool, every two seconds
   kubectl gpumem who --sort-by waste     the pods that use least of their memory first
+  kubectl gpumem who --since 7d --from http://localhost:9090
   kubectl gpumem who -o json | jq '.nodes[].devices[] | {uuid, free_mib}'
   kubectl gpumem who -o json | jq '[.pools[].largest_free_mib] | max'
 """
@@ -129,6 +130,14 @@ def _of_the_cluster(verbs: Any) -> None:
         choices=SORTED,
         help="show one list of the pods on all devices; waste is the declared memory that a pod does not use",
     )
+    found.add_argument(
+        "--since",
+        type=_days,
+        metavar="DAYS",
+        help="show which seats wasted most over so many days, such as 7d; needs --from",
+    )
+    found.add_argument("--from", dest="source", help="URL of Prometheus, or path of a CSV file; needs --since")
+    found.set_defaults(refuse=found.error)
     _no_headers(found)
     _watch(found)
     found = _verb(verbs, "why", "explain why a pod or the pods of a workload do not run", WHY)
@@ -343,6 +352,13 @@ def _duration(text: str) -> str:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: must be a duration, such as 5s or 1m") from None
     return text
+
+
+def _days(text: str) -> int:
+    found = re.fullmatch("([0-9]{1,4})d?", text, re.ASCII)
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be whole days, such as 7d")
+    return int(found[1])
 
 
 def _currency(text: str) -> str:

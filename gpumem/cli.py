@@ -73,11 +73,11 @@ def _remedy(error: AgentError) -> str:
 
 
 def _run(given: argparse.Namespace, environ: Mapping[str, str], reach: Reach) -> int:
+    if check := {"fit": _check_fit, "who": _check_who}.get(given.verb):
+        check(given)
     if (made := _of_no_live_cluster(given, reach)) is not None:
         return show(made, given, environ)
     stack = None
-    if given.verb == "fit":
-        _check_fit(given)
     if given.verb == "fit" and given.stack:
         from gpumem import live, stack_fit  # noqa: PLC0415
 
@@ -108,6 +108,8 @@ def _of_no_live_cluster(given: argparse.Namespace, reach: Reach) -> Report | Non
     match given.verb:
         case "advise" | "bill":
             return _past(given, reach)
+        case "who" if given.since:
+            return _past(given, reach)
         case "init":
             return _init(given, reach)
         case "estimate":
@@ -115,6 +117,14 @@ def _of_no_live_cluster(given: argparse.Namespace, reach: Reach) -> Report | Non
 
             return estimate.report(given)
     return None
+
+
+def _check_who(given: argparse.Namespace) -> None:
+    """Ends the command if its arguments do not belong together."""
+    if bool(given.since) != bool(given.source):
+        given.refuse("--since and --from belong together: give the days, and the Prometheus that has recorded them")
+    if given.since and (given.node or given.selector or given.sort_by or given.watch):
+        given.refuse("--since reports on seats: leave out --node, --selector, --sort-by and --watch")
 
 
 def _check_fit(given: argparse.Namespace) -> None:

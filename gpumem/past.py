@@ -1,4 +1,4 @@
-"""Makes the reports on a history of use: advise and bill."""
+"""Makes the reports on a history of use: advise, bill, and who with --since."""
 
 import argparse
 import time
@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpumem import advise, checkout, history, host_memory
+from gpumem import advise, checkout, history, host_memory, waste
 from gpumem.arguments import ADVISE_DAYS, HOST_MEMORY_DAYS
 from gpumem.bill import bill, bill_text
 from gpumem.checkout import CheckoutError
 from gpumem.focus import bill_csv
 from gpumem.report import DONE, WAITS, Report
+from gpumem.who import check_pool
 from tenancy.ledger import Ledger
 
 
@@ -21,7 +22,16 @@ def report(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
 
     `ledger` is a function that reads the ledger from the cluster. Raises AgentError.
     """
-    return _advised(given, ledger) if given.verb == "advise" else _billed(given, ledger)
+    reports = {"advise": _advised, "bill": _billed, "who": _wasted}
+    return reports[given.verb](given, ledger)
+
+
+def _wasted(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
+    declared = ledger()
+    check_pool(declared, given.pool)
+    uses = history.read(given.source, declared, days=given.since, now=time.time())
+    found = waste.wasted(uses, declared, namespace=given.namespace, pool=given.pool)
+    return Report("waste", found, waste.waste_text)
 
 
 def _advised(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
