@@ -73,7 +73,6 @@ def _devices_of(node: Node, slices: Iterable[Object], pool: Pool, names: Names) 
     devices = _published(node.name, slices, names)
     excluded, uncapped = _excluded(node.annotations, names), _uncapped(devices, pool)
     offered = tuple(_device(device, pool, excluded, uncapped) for device in devices)
-    _distinct(offered)
     return NodeDevices(
         node=node.name, pool=pool.name, devices=offered, floor_mib=pool.floor_mib, cpu_milli=_cpu_milli(node)
     )
@@ -146,9 +145,3 @@ def _device(device: Object, pool: Pool, excluded: ExcludedDevices, uncapped: Col
         healthy=not any(taint.get("effect") in _REPELLENT for taint in maps_at(device, "taints")),
         excluded=excluded.has(uuid, index) or index in uncapped,
     )
-
-
-def _distinct(devices: Sequence[NodeDevice]) -> None:
-    for what, values in (("index", [d.index for d in devices]), ("uuid", [d.uuid for d in devices])):
-        if len(set(values)) < len(values):
-            raise InventoryError(f"two of its devices have one {what}")

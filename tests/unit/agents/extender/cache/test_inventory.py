@@ -92,7 +92,6 @@ UNUSABLE: dict[str, tuple[dict[str, Any], list[Any], str]] = {
         [slice_object(), changed(slice_object(), "spec", "pool", "name", value="other")],
         "its ResourceSlices are of several pools: k8s-node1, other",
     ),
-    "one index twice": (node_object(), [slice_object(device_object(0), device_object(0))], "two of its devices"),
     "unreadable exclusion": (
         node_object(annotations={NAMES.device_excluded: "all"}),
         [slice_object(device_object(0))],
