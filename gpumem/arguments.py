@@ -66,6 +66,7 @@ FIT = """examples:
   kubectl gpumem fit 3000 -o json | jq '.pools[0].devices.changes'
   kubectl gpumem fit 4000 --stack prod               of a stack file, with what to write into it
   kubectl gpumem fit 4000 --stack prod --live        and on the cluster's devices
+  kubectl gpumem fit --without k8s-node1/0           as if device 0 of this node failed
   kubectl gpumem fit --without k8s-node1 && kubectl drain k8s-node1 --ignore-daemonsets
 """
 BILL = """examples:
@@ -173,8 +174,9 @@ def _of_the_cluster(verbs: Any) -> None:
     found.add_argument("--live", action="store_true", help="with --stack, also judge the devices of the cluster")
     found.add_argument(
         "--without",
-        metavar="NODE",
-        help="instead of new pods, judge if all pods of NODE fit on the other nodes, and all promises without it",
+        metavar="NODE[/GPU]",
+        help="instead of new pods, judge if all pods of NODE, or of its device GPU, fit on the rest of the pool, and "
+        "all promises without it",
     )
     found.set_defaults(refuse=found.error)
 

@@ -1,6 +1,7 @@
 """Implements `kubectl gpumem fit --without`.
 
-Reports if all pods of a node fit on the other nodes of its pool, and if the pool keeps its promises without the node.
+Reports if all pods of a node, or of one of its devices, fit on the rest of its pool, and if the pool keeps its promises
+without the node or the device.
 Pure.
 """
 
@@ -14,7 +15,7 @@ from gpumem.nodes import rules_out
 from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import WholePod
 from gpumem.rows import NodeRow, WholeRow
-from gpumem.who import Filter, check, who
+from gpumem.who import Filter, UnknownNameError, check, who
 from tenancy.devices.absent import absent_seats, present_seats, seats_by_tenant
 from tenancy.devices.placement import Bin, Impossible, Item, Placement
 from tenancy.devices.spread import place_on_nodes
@@ -49,11 +50,13 @@ class Move:
 class Without:
     """The report.
 
-    `fits` is True if all pods fit on the other nodes, and None if the search had no result.
-    `promises` has a sentence for each promise that needs the node.
+    `device` is the index of the device that is left out, or None if the whole node is. `fits` is True if all pods fit
+    on the rest of the pool, and None if the search had no result. `promises` has a sentence for each promise that needs
+    the node or the device.
     """
 
     node: str
+    device: int | None
     pool: str
     fits: bool | None
     why_not: str
@@ -66,11 +69,14 @@ class Without:
         return self.fits is True and not self.promises
 
 
-def without(cluster: ClusterSnapshot, node: str) -> Without:
-    """Returns the report. Raises UnknownNameError for an unknown node.
+def without(cluster: ClusterSnapshot, left_out: str) -> Without:
+    """Returns the report on a node, or on a device that is written as NODE/INDEX.
+
+    Raises UnknownNameError for an unknown node or device.
 
     Raises NoAnswerError if the user may not read all pods.
     """
+    node, _, index = left_out.partition("/")
     check(cluster, Filter(node=node))
     if not cluster.whole:
         raise NoAnswerError(f"--without needs the right to read all pods: ask for the ClusterRole {OPERATOR}")
@@ -79,7 +85,12 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
     mine = next((row for row in rows if row.node == node), None)
     if mine is None or mine.pool is None:
         raise NoAnswerError(f"{node} belongs to no pool of the ledger, or to several pools")
-    pods = [pod for pod in cluster.pods if pod.node == node and not pod.ended and not pod.terminating]
+    device, on_device = _device(mine, index) if index else (None, frozenset())
+    pods = [
+        pod
+        for pod in cluster.pods
+        if pod.node == node and (device is None or pod.uid in on_device) and not pod.ended and not pod.terminating
+    ]
     evicted = {str(pod) for pod in pods if not _stays(pod)}
     shares = isinstance(mine, NodeRow)
     if shares:
@@ -88,7 +99,7 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
         items = [
             Item(f"{pod.namespace}/{pod.name}", pod.request.mib, pod.request.count)
             for pod in held
-            if pod.uid not in ending
+            if pod.uid not in ending and (device is None or pod.uid in on_device)
         ]
         absent = [*_absent(cluster, mine.pool, ending)]
     else:
@@ -97,8 +108,11 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
     moving = {each.name for each in moved}
     barred = dict(_barred(cluster, mine, rows, [pod for pod in pods if str(pod) in moving]))
     others = [row for row in rows if row.pool == mine.pool and row.node != node and row.node not in barred]
+    if device is not None and isinstance(mine, NodeRow) and mine.devices[1:] and not mine.unusable:
+        others.insert(0, _rest(mine, device, moving))
     devices = [*map(_devices, others)]
-    outcome, promises = place_on_nodes(moved, devices), [*_promises(cluster.ledger, mine.pool)]
+    promises = [*(_promises if device is None else _promises_less_a_device)(cluster.ledger, mine.pool)]
+    outcome = place_on_nodes(moved, devices)
     if isinstance(outcome, Placement) and absent:
         both = place_on_nodes([*moved, *absent], devices)
         if isinstance(both, Placement):
@@ -110,6 +124,7 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
     known = isinstance(outcome, Placement) or (outcome is not None and not blind)
     return Without(
         node=node,
+        device=device,
         pool=mine.pool,
         fits=isinstance(outcome, Placement) if known else None,
         why_not=_why_not(outcome, mine.pool, others, barred),
@@ -133,6 +148,28 @@ def without(cluster: ClusterSnapshot, node: str) -> Without:
             _NOT_JUDGED,
         ),
     )
+
+
+def _device(row: NodeRow | WholeRow, index: str) -> tuple[int, frozenset[str]]:
+    """Returns the device's index, and the UIDs of the pods on it. Raises UnknownNameError and NoAnswerError."""
+    if isinstance(row, WholeRow):
+        raise NoAnswerError(
+            f"{row.node} hands out whole devices, and it is not known which pod has which: leave out {row.node}"
+        )
+    known = {str(each.index): each for each in row.devices}
+    if index not in known:
+        raise UnknownNameError(f"--without: {row.node} has no gpu {index}; it has: {', '.join(known) or 'none'}")
+    return known[index].index, frozenset(pod.uid for pod in known[index].pods)
+
+
+def _rest(row: NodeRow, device: int, moving: Collection[str]) -> NodeRow:
+    """Returns the node without the device. A moving pod leaves its other devices too."""
+    rest = []
+    for each in row.devices:
+        left_mib = sum(pod.declared_mib for pod in each.pods if f"{pod.namespace}/{pod.name}" in moving)
+        if each.index != device:
+            rest.append(replace(each, free_mib=each.free_mib + left_mib))
+    return replace(row, devices=tuple(rest))
 
 
 def _barred(
@@ -235,15 +272,39 @@ def _promises(ledger: Ledger, pool: str) -> Iterator[str]:
     yield from (line for _, line in contradictions(replace(ledger, pools=tuple(fewer))) if line not in now)
 
 
+def _promises_less_a_device(ledger: Ledger, name: str) -> Iterator[str]:
+    """Yields the promises of the pool that one device less cannot keep, whichever device it is."""
+    (pool,) = (each for each in ledger.pools if each.name == name)
+    promised_mib, left_mib = ledger.promised_mib(name), pool.advertised_mib - pool.device_mib
+    if promised_mib > left_mib:
+        yield f"{name}: {promised_mib} MiB promised, {left_mib} left ({promised_mib - left_mib} over)"
+        return
+    items = [
+        Item(seat.name, seat.gpumem_mib, seat.devices_per_pod)
+        for seat in ledger.seats_in(name)
+        for _ in range(seat.replicas)
+    ]
+    bins = [
+        [Bin(f"node {node}, gpu {index}", pool.device_mib) for index in range(pool.device_count - (node == 0))]
+        for node in range(pool.nodes)
+    ]
+    outcome = place_on_nodes(items, bins)
+    if isinstance(outcome, Impossible):
+        yield f"{name}: its seats do not all fit on one device less: {outcome.reason}"
+    elif outcome is None:
+        yield f"{name}: not known if its seats fit on one device less"
+
+
 @text_of_lines
 def without_text(report: Without, paper: Paper) -> Iterator[str]:
     pods = [move for move in report.moves if not move.stays]
+    name, rest = (report.node, "nodes") if report.device is None else (f"{report.node}, gpu {report.device}", "devices")
     verdict = {
-        True: "all its pods fit on the other nodes" if pods else "no pod has to move",
-        False: "its pods do not all fit on the other nodes",
-        None: "not known if its pods fit on the other nodes: the search ended without a result",
+        True: f"all its pods fit on the other {rest}" if pods else "no pod has to move",
+        False: f"its pods do not all fit on the other {rest}",
+        None: f"not known if its pods fit on the other {rest}: the search ended without a result",
     }[report.fits]
-    yield from paper.wrapped(f"{report.node} ({report.pool}): {verdict}", alarm=not report.fits)
+    yield from paper.wrapped(f"{name} ({report.pool}): {verdict}", alarm=not report.fits)
     if report.why_not:
         yield from paper.wrapped(report.why_not, "  ")
     rows = [
@@ -259,10 +320,10 @@ def without_text(report: Without, paper: Paper) -> Iterator[str]:
     yield from paper.table(("NAMESPACE", "POD", "GPUMEM", "GPUS", "COULD MOVE TO"), rows)
     yield ""
     if report.promises:
-        yield "promises that the pool cannot keep without this node"
+        yield f"promises that the pool cannot keep without this {rest[:-1]}"
         for line in report.promises:
             yield from paper.wrapped(f"- {line}", "  ", alarm=True)
     else:
-        yield f"all promises of {report.pool} fit without this node"
+        yield f"all promises of {report.pool} fit without this {rest[:-1]}"
     yield ""
     yield from paper.unknown(report.unknown)

@@ -9,6 +9,7 @@ import pytest
 
 from gpumem import cluster
 from gpumem.paper import Paper
+from gpumem.who import UnknownNameError
 from gpumem.without import NoAnswerError, Without, without, without_text
 from tenancy.ledger import Ledger
 from tests.support.kubectl import (
@@ -196,3 +197,62 @@ def test_all_pods_fit_where_some_order_of_them_fits_the_nodes_that_take_pods(see
     seen = api(pods, [node("k8s-node1"), *(each for each, _ in places)], ledger, slices)
     found = without(cluster.read(seen, SYSTEM, str), "k8s-node1")  # type: ignore[arg-type]
     assert found.fits is fits, (places, there, moving, found)
+
+
+TWO_DEVICES = replace(LEDGER_OF_PROD, pools=(replace(T4, nodes=2, device_count=2), BATCH))
+
+
+def of_a_device(*pods: dict[str, Any], device: str = "0", ledger: Ledger = TWO_DEVICES, **fields: Any) -> Without:
+    names = ("k8s-node1", "k8s-node3")
+    there = [node("k8s-node1", mib=28000, **fields), node("k8s-node3", mib=28000), node("k8s-node2", "whole")]
+    slices = [device_slice(name, 15360, 15360) for name in names]
+    return without(cluster.read(api(pods, there, ledger, slices), SYSTEM, str), f"k8s-node1/{device}")  # type: ignore[arg-type]
+
+
+def test_the_pods_of_a_device_move_to_another_device_of_their_node() -> None:
+    found = of_a_device(
+        pod("ml", 3000, on="k8s-node1"),
+        pod("stays", 9000, "llama-swap", on="k8s-node1", devices=(1,)),
+        pod("away", 14000, "other", on="k8s-node3"),
+        pod("away-too", 14000, "other", on="k8s-node3", devices=(1,)),
+    )
+    assert [(move.name, move.target) for move in found.moves] == [("ml", "k8s-node1, gpu 1")]
+    assert found.fits
+    assert "k8s-node1, gpu 0 (t4): all its pods fit on the other devices" in without_text(found, Paper())
+
+
+def test_the_pods_of_a_cordoned_nodes_device_move_to_other_nodes() -> None:
+    found = of_a_device(pod("ml", 3000, on="k8s-node1"), spec={"unschedulable": True})
+    assert str(found.moves[0].target).startswith("k8s-node3")
+
+
+def test_a_pod_with_two_devices_leaves_both_and_needs_two_others() -> None:
+    wide = pod("wide", 20000, on="k8s-node1", devices=(0, 1))
+    away = [pod(f"away-{n}", 3000, "other", on="k8s-node3", devices=(n,)) for n in (0, 1)]
+    small, stays = pod("small", 4000, on="k8s-node1"), pod("stays", 1000, on="k8s-node1", devices=(1,))
+    found = of_a_device(wide, small, stays, *away)
+    assert {move.name: move.target for move in found.moves} == {
+        "wide": "k8s-node3, gpu 0, k8s-node3, gpu 1",
+        "small": "k8s-node1, gpu 1",
+    }
+    assert not of_a_device(wide, pod("swap", 12000, "llama-swap", on="k8s-node3")).fits
+
+
+def test_promises_that_need_the_device_are_named() -> None:
+    seat = replace(LEDGER_OF_PROD.seats[0], gpumem_mib=9000, replicas=4)
+    found = of_a_device(ledger=replace(TWO_DEVICES, seats=(replace(seat, gpumem_mib=12000),)))
+    assert found.promises == ("t4: 48000 MiB promised, 42000 left (6000 over)",)
+    found = of_a_device(ledger=replace(TWO_DEVICES, seats=(seat,)))
+    assert found.promises[0].startswith("t4: its seats do not all fit on one device less: ")
+    assert of_a_device(ledger=replace(TWO_DEVICES, seats=(replace(seat, replicas=3),))).fine
+
+
+@pytest.mark.parametrize("device", ["2", "x", "-1"])
+def test_a_device_that_the_node_does_not_have_is_an_error(device: str) -> None:
+    with pytest.raises(UnknownNameError, match="it has: 0, 1"):
+        of_a_device(device=device)
+
+
+def test_whole_devices_are_left_out_with_their_node() -> None:
+    with pytest.raises(NoAnswerError, match="leave out k8s-node2"):
+        drained(of="k8s-node2/0")
