@@ -87,6 +87,7 @@ ESTIMATE = """examples:
 INIT = """examples:
   kubectl gpumem init --stack mine                                 writes Pulumi.mine.yaml into this folder
   kubectl gpumem init --stack mine --from http://localhost:9090    with budgets from measured peaks
+  kubectl gpumem init --stack mine --from-git ../home-ops            from a folder of manifests, without a cluster
   kubectl gpumem init --stack mine --overwrite
 """
 
@@ -212,6 +213,7 @@ def _before_a_rollout(verbs: Any) -> None:
     )
     found.add_argument("--stack", required=True, help="name of the stack; writes Pulumi.STACK.yaml into this folder")
     found.add_argument("--from", dest="source", help="URL of Prometheus, for budgets from measured peaks")
+    found.add_argument("--from-git", metavar="DIR", help="a folder of manifests (Flux, Argo CD, plain) and no cluster")
     found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"days of history; default: {INIT_DAYS}")
     found.add_argument("--overwrite", action="store_true", help="replace an existing file")
     found = _plain(verbs, "estimate", "compute what a language model needs, from its size and context", ESTIMATE)

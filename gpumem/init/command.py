@@ -37,6 +37,18 @@ class Initialized:
     proposal: StackProposal
 
 
+def report_of_folder(manifests: Path, stack: str, folder: Path, *, overwrite: bool) -> Report:
+    """Writes the file Pulumi.STACK.yaml from a folder of manifests, without a cluster. Raises AgentError."""
+    from gpumem.init import manifests as git  # noqa: PLC0415 (a cluster needs no parser of manifests)
+
+    path = _target(stack, folder, overwrite=overwrite)
+    source = git.read(manifests)
+    found = survey.read(source)
+    proposal = git.guessed(propose(found, find_gpus(found), {}), source)
+    _write(path, stack_text(proposal, manifests.name or str(manifests)), overwrite=overwrite)
+    return _written(path, proposal)
+
+
 def report(
     source: ApiReader, stack: str, folder: Path, *, prometheus: str | None, days: int, overwrite: bool
 ) -> Report:
@@ -46,9 +58,12 @@ def report(
     gpus = find_gpus(found)
     proposal = propose(found, gpus, _peaks(gpus, prometheus, days))
     _write(path, stack_text(proposal), overwrite=overwrite)
-    return Report(
-        "init", Initialized(file=path.name, assumed=tuple(_assumed(proposal)), proposal=proposal), initialized_text
-    )
+    return _written(path, proposal)
+
+
+def _written(path: Path, proposal: StackProposal) -> Report:
+    found = Initialized(file=path.name, assumed=tuple(_assumed(proposal)), proposal=proposal)
+    return Report("init", found, initialized_text)
 
 
 def _target(stack: str, folder: Path, *, overwrite: bool) -> Path:

@@ -20,11 +20,14 @@ _WIDTH = 117
 _RELEASE = re.compile(r"v[0-9]+\.[0-9]+\.[0-9]+")
 
 
-def stack_text(proposal: StackProposal) -> str:
-    """Returns the text of the stack file. Its top names what the preview would refuse, which a person must decide."""
+def stack_text(proposal: StackProposal, folder: str = "") -> str:
+    """Returns the text of the stack file, from a cluster or from a folder of manifests.
+
+    Its top names what the preview would refuse, which a person must decide.
+    """
     content = document(proposal)
     refusals = checkout.refusals_of_text(rendered(content))
-    return rendered(content, list(_head(proposal, refusals)))
+    return rendered(content, list(_head(proposal, refusals, folder)))
 
 
 def document(proposal: StackProposal) -> Map:
@@ -42,12 +45,13 @@ def document(proposal: StackProposal) -> Map:
     return map_of(Entry("config", map_of(*parts)))
 
 
-def _head(proposal: StackProposal, refusals: Sequence[str]) -> Iterator[str]:
+def _head(proposal: StackProposal, refusals: Sequence[str], folder: str) -> Iterator[str]:
     yield "yaml-language-server: $schema=docs/config.schema.json"
     yield ""
     nodes = sum(len(pool.nodes) for pool in proposal.pools)
+    origin = f"a cluster of Kubernetes {proposal.version} with {nodes} GPU nodes. Nothing in it was changed"
     yield from _wrapped(
-        f"Proposed from a cluster of Kubernetes {proposal.version} with {nodes} GPU nodes. Nothing in it was changed. "
+        f"Proposed from {f'the manifests in {folder}, which show no node and no card' if folder else origin}. "
         "Each number has its source next to it. A number marked `assumed` is shown by nothing: check it first."
     )
     for title, lines in (

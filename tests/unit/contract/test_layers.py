@@ -39,6 +39,7 @@ AGENT_LAYERS: dict[str, set[str]] = {
 # ones, and only a rollout with a change needs the report of preflight.
 WHEN_ASKED = {
     "gpumem/checkout.py": {"policy", "stacks", "yaml"},
+    "gpumem/init/manifests.py": {"yaml"},
     "stacks/cluster.py": {"gpumem"},
 }
 # The kubectl plugin also uses these modules. They never act on the cluster.
