@@ -4,9 +4,11 @@ This module imports few other modules, so that the command starts fast.
 """
 
 import argparse
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from agents.kube.kubectl import seconds
@@ -139,6 +141,7 @@ def _of_the_cluster(verbs: Any) -> None:
         help="show which seats wasted most over so many days, such as 7d; needs --from",
     )
     found.add_argument("--from", dest="source", help="URL of Prometheus, or path of a CSV file; needs --since")
+    _access(found)
     found.set_defaults(refuse=found.error)
     _no_headers(found)
     _watch(found)
@@ -214,6 +217,7 @@ def _before_a_rollout(verbs: Any) -> None:
     found.add_argument("--stack", required=True, help="name of the stack; writes Pulumi.STACK.yaml into this folder")
     found.add_argument("--from", dest="source", help="URL of Prometheus, for budgets from measured peaks")
     found.add_argument("--from-git", metavar="DIR", help="a folder of manifests (Flux, Argo CD, plain) and no cluster")
+    _access(found)
     found.add_argument("--days", type=_whole(9999), default=INIT_DAYS, help=f"days of history; default: {INIT_DAYS}")
     found.add_argument("--overwrite", action="store_true", help="replace an existing file")
     found = _plain(verbs, "estimate", "compute what a language model needs, from its size and context", ESTIMATE)
@@ -298,7 +302,31 @@ def add_connection(made: argparse.ArgumentParser) -> None:
 
 def _history(made: argparse.ArgumentParser) -> None:
     made.add_argument("--from", dest="source", required=True, help="URL of Prometheus, or path of a CSV file")
+    _access(made)
     _stack(made)
+
+
+def _access(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--match",
+        action="append",
+        type=_matcher,
+        default=[],
+        dest="matchers",
+        metavar="LABEL=VALUE",
+        help="only series with this label, such as cluster=prod",
+    )
+    made.add_argument("--bearer-token-file", type=Path, help="file with a token for Prometheus")
+    made.add_argument(
+        "--header",
+        action="append",
+        type=_header,
+        default=[],
+        dest="headers",
+        metavar="NAME: VALUE",
+        help="header for Prometheus, such as 'X-Scope-OrgID: prod'",
+    )
+    made.add_argument("--ca-file", type=Path, help="file with the CA of Prometheus, in PEM")
 
 
 def _stack(made: argparse.ArgumentParser) -> None:
@@ -369,6 +397,20 @@ def _currency(text: str) -> str:
     if not re.fullmatch("[A-Z]{3}", text):
         raise argparse.ArgumentTypeError(f"{text!r}: must be a code of ISO 4217, such as EUR")
     return text
+
+
+def _matcher(text: str) -> str:
+    label, found, value = text.partition("=")
+    if not found or not re.fullmatch(r"[A-Za-z_]\w*", label, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a label and its value, such as cluster=prod")
+    return f"{label}={json.dumps(value)}"
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, found, value = text.partition(":")
+    if not found or not re.fullmatch(r"[\w-]+", name, re.ASCII) or not value.isprintable():
+        raise argparse.ArgumentTypeError("a header must be NAME: VALUE, such as X-Scope-OrgID: prod")
+    return name, value.strip()
 
 
 def _price(text: str) -> tuple[str, float]:

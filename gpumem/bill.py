@@ -4,6 +4,7 @@ The charge for an hour is the larger of two amounts: the tenant's seats and the 
 cost, because no other pod can have its memory. A tenant without seats pays for its use.
 """
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from gpumem.paper import Paper, text_of_lines
-from gpumem.prometheus import SCHEMES, HistoryError, Prometheus
+from gpumem.prometheus import OPEN, SCHEMES, Access, HistoryError, Prometheus, without_password
 from gpumem.report import rfc3339
 from tenancy.choices import Sharing
 from tenancy.ledger import Ledger
-from tenancy.names import RECORDED_SEATS, RECORDED_USED
+from tenancy.names import METRIC_POD_USED, RECORDED_SEATS, RECORDED_USED
 from tenancy.units import MIB
 
 HOUR_SECONDS = 3600
@@ -71,6 +72,7 @@ def bill(
     currency: str | None,
     now: datetime,
     former_prices: Mapping[str, float] = NO_PRICES,
+    access: Access = OPEN,
 ) -> Bill:
     """Returns the bill for a month. By default, the bill covers the last whole month.
 
@@ -79,7 +81,8 @@ def bill(
     start, end = _month(month, now)
     if not source.startswith(SCHEMES):
         raise HistoryError(
-            f"--from must be Prometheus' http(s) address: a bill is made of what it recorded (got {source})"
+            "--from must be Prometheus' http(s) address: a bill is made of what it recorded (got "
+            f"{without_password(source)})"
         )
     if known := next((name for name in former_prices if ledger.pool(name)), None):
         raise HistoryError(f"--price {known}: this pool's price is pools.{known}.price_per_gib_hour in the stack file")
@@ -87,7 +90,11 @@ def bill(
     priced = [name for name, price in prices.items() if price is not None]
     if priced and currency is None:
         raise HistoryError(f"pools.{priced[0]} has a price: name its currency, for instance --currency EUR")
-    hours = _Hours(Prometheus(source), start, end)
+    server = Prometheus(source, access)
+    length_days = math.ceil((end - start).total_seconds() / _DAY_SECONDS)
+    server.refuse_what_is_mixed(METRIC_POD_USED, end.timestamp(), length_days)
+    server.refuse_what_is_mixed(RECORDED_USED, end.timestamp(), length_days)
+    hours = _Hours(server, start, end)
     seats, used = hours.mib(RECORDED_SEATS), hours.mib(RECORDED_USED)
     if priced and (former := sorted({pool for _, pool in {*seats, *used}} - set(prices))):
         options = " ".join(f"--price {name}=0.1" for name in former)
@@ -104,7 +111,7 @@ def bill(
         measured=measured / length,
         unmeasured_hours=round(length - measured, 3),
         charges=tuple(_charges(prices, seats, used)),
-        unknown=tuple(_unknown(ledger, source, measured)),
+        unknown=(*_unknown(ledger, server.address, measured), *sorted(server.skipped)),
     )
 
 

@@ -152,12 +152,19 @@ def _past(given: argparse.Namespace, reach: Reach) -> Report:
 
 def _init(given: argparse.Namespace, reach: Reach) -> Report:
     from gpumem.init import command as init  # noqa: PLC0415
+    from gpumem.prometheus import access  # noqa: PLC0415
 
     if given.from_git:
         return init.report_of_folder(Path(given.from_git), given.stack, Path.cwd(), overwrite=given.overwrite)
     with reach(kubectl_flags(given)) as kubectl:
         return init.report(
-            kubectl, given.stack, Path.cwd(), prometheus=given.source, days=given.days, overwrite=given.overwrite
+            kubectl,
+            given.stack,
+            Path.cwd(),
+            prometheus=given.source,
+            days=given.days,
+            overwrite=given.overwrite,
+            access=access(given),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
+from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, OPEN, SCHEMES, Access, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS, UseSample
 from tenancy.ledger import Ledger, Seat
 from tenancy.names import METRIC_DEVICE_FREE, METRIC_DEVICE_TOTAL, METRIC_POD_DECLARED, METRIC_POD_USED
@@ -30,13 +30,13 @@ class SeatUses:
     unknown: tuple[str, ...] = ()
 
 
-def read(source: str, ledger: Ledger, *, days: int, now: float) -> SeatUses:
+def read(source: str, ledger: Ledger, *, days: int, now: float, access: Access = OPEN) -> SeatUses:
     """Returns the samples of the last days before `now` from a Prometheus (an http(s) URL).
 
     Returns all samples of a CSV file. Raises HistoryError.
     """
     if source.startswith(SCHEMES):
-        return _from_prometheus(Prometheus(source), ledger, days, now)
+        return _from_prometheus(Prometheus(source, access), ledger, days, now)
     seats = {seat.name: _floor_mib(ledger, seat) for seat in ledger.seats}
     return SeatUses(tuple(_sample(where, row, seats) for where, row in csv_rows(Path(source), COLUMNS)))
 
@@ -82,6 +82,7 @@ def seat_of(seats: Sequence[Seat], pod: str, declared_mib: float) -> Seat | None
 
 
 def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) -> SeatUses:
+    server.refuse_what_is_mixed(METRIC_POD_USED, now, days)
     step = step_seconds(days)
     end = now // step * step
     start = end - days * DAY_SECONDS + step
@@ -92,7 +93,7 @@ def _from_prometheus(server: Prometheus, ledger: Ledger, days: int, now: float) 
         found = _of_tenant(server, ledger, tenant, (start, end, step))
         samples += found.samples
         unknown += found.unknown
-    return SeatUses(tuple(samples), tuple(unknown))
+    return SeatUses(tuple(samples), (*unknown, *sorted(server.skipped)))
 
 
 def _of_tenant(server: Prometheus, ledger: Ledger, tenant: str, span: tuple[float, float, int]) -> SeatUses:

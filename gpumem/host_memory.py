@@ -15,11 +15,13 @@ from gpumem import checkout
 from gpumem.checkout import AcceptedStack
 from gpumem.history import Row, column_number, csv_rows
 from gpumem.paper import Paper, text_of_lines
-from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, SCHEMES, HistoryError, Prometheus
+from gpumem.prometheus import LAST_SECONDS, MOST_POINTS, OPEN, SCHEMES, Access, HistoryError, Prometheus
 from gpumem.proposal import DAY_SECONDS
 from tenancy.host_memory.history import MINUTE, PoolUse, UsageSample, pool_use
 from tenancy.host_memory.pool import HostMemoryPool, Workload
 from tenancy.units import MIB
+
+_MEASURED = "container_memory_working_set_bytes"
 
 _COLUMNS = ("time", "workload", "mib")
 
@@ -42,12 +44,12 @@ class HostMemoryAdvised:
         return not any(use.contradictions for pool in self.pools for use in pool.workloads)
 
 
-def advised(source: str, stack: AcceptedStack, *, days: int) -> HostMemoryAdvised:
+def advised(source: str, stack: AcceptedStack, *, days: int, access: Access = OPEN) -> HostMemoryAdvised:
     """Returns the report on the memory pools of a stack. Raises HistoryError and CheckoutError."""
     pools = stack.host_memory.pools
     if not pools:
         raise HistoryError(f"{stack.path} has no memory_pools")
-    samples = read(source, pools, days=days)
+    samples = read(source, pools, days=days, access=access)
     try:
         found = tuple(pool_use(pool, samples[pool.name]) for pool in pools)
     except ValueError as error:
@@ -105,13 +107,16 @@ def _date(minute: int) -> str:
     return f"{datetime.fromtimestamp(minute * MINUTE, UTC):%Y-%m-%d %H:%M}"
 
 
-def read(source: str, pools: Sequence[HostMemoryPool], *, days: int) -> dict[str, list[UsageSample]]:
+def read(
+    source: str, pools: Sequence[HostMemoryPool], *, days: int, access: Access = OPEN
+) -> dict[str, list[UsageSample]]:
     """Returns the measured use of the workloads of each pool.
 
     The history is a Prometheus (an http(s) URL) or a CSV file with all pools. Raises HistoryError.
     """
     if source.startswith(SCHEMES):
-        server = Prometheus(source)
+        server = Prometheus(source, access)
+        server.refuse_what_is_mixed(_MEASURED, time.time(), days)
         return {p.name: [sample for w in p.workloads for sample in _from_prometheus(server, w, days)] for p in pools}
     names = {workload.name for pool in pools for workload in pool.workloads}
     samples = [_sample(where, line, names) for where, line in csv_rows(Path(source), _COLUMNS)]
@@ -124,7 +129,7 @@ def query(workload: Workload) -> str:
     The name of each pod begins with the name of its workload.
     """
     chosen = f'namespace="{workload.tenant}",pod=~"{workload.name}(-.*)?",container!=""'
-    return f"sum(container_memory_working_set_bytes{{{chosen}}}) / {MIB}"
+    return f"sum({_MEASURED}{{{chosen}}}) / {MIB}"
 
 
 def _from_prometheus(server: Prometheus, workload: Workload, days: int) -> Iterator[UsageSample]:

@@ -12,6 +12,7 @@ from gpumem.arguments import ADVISE_DAYS, HOST_MEMORY_DAYS
 from gpumem.bill import bill, bill_text
 from gpumem.checkout import CheckoutError
 from gpumem.focus import bill_csv
+from gpumem.prometheus import access
 from gpumem.report import DONE, WAITS, Report
 from gpumem.who import check_pool
 from tenancy.ledger import Ledger
@@ -29,7 +30,7 @@ def report(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
 def _wasted(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
     declared = ledger()
     check_pool(declared, given.pool)
-    uses = history.read(given.source, declared, days=given.since, now=time.time())
+    uses = history.read(given.source, declared, days=given.since, now=time.time(), access=access(given))
     found = waste.wasted(uses, declared, namespace=given.namespace, pool=given.pool)
     return Report("waste", found, waste.waste_text)
 
@@ -39,10 +40,10 @@ def _advised(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
     if given.host_memory:
         if stack is None:
             raise CheckoutError("--host-memory needs the stack file that declares the pools: give --stack as well")
-        pools = host_memory.advised(given.source, stack, days=given.days or HOST_MEMORY_DAYS)
+        pools = host_memory.advised(given.source, stack, days=given.days or HOST_MEMORY_DAYS, access=access(given))
         return Report("host-memory", pools, host_memory.advised_text, DONE if pools.fine else WAITS)
     declared = stack.ledger if stack else ledger()
-    uses = history.read(given.source, declared, days=given.days or ADVISE_DAYS, now=time.time())
+    uses = history.read(given.source, declared, days=given.days or ADVISE_DAYS, now=time.time(), access=access(given))
     found = advise.advised(uses, declared, stack=stack, namespace=given.namespace)
     return Report("advise", found, advise.advised_text, DONE if found.fine else WAITS)
 
@@ -57,6 +58,7 @@ def _billed(given: argparse.Namespace, ledger: Callable[[], Ledger]) -> Report:
         currency=given.currency,
         now=datetime.now(UTC),
         former_prices=dict(given.prices),
+        access=access(given),
     )
     if given.namespace:
         found = replace(found, charges=tuple(each for each in found.charges if each.tenant == given.namespace))

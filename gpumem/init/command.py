@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agents.runtime.errors import AgentError
@@ -14,9 +14,10 @@ from gpumem.init.propose import FoundGpus, StackProposal, find_gpus, propose
 from gpumem.init.stack_text import stack_text
 from gpumem.paper import Paper, text_of_lines
 from gpumem.pods import Workload
-from gpumem.prometheus import SCHEMES, Prometheus
+from gpumem.prometheus import OPEN, SCHEMES, Access, Prometheus, without_password
 from gpumem.report import Report
 from gpumem.survey import ApiReader
+from tenancy.names import METRIC_POD_USED
 
 _STACK_NAME = re.compile(r"[A-Za-z0-9][-_.A-Za-z0-9]{0,99}")
 # In a stack file, Pulumi writes these keys next to `config`. Pulumi needs its keys in a stack file for a stack that it
@@ -50,13 +51,23 @@ def report_of_folder(manifests: Path, stack: str, folder: Path, *, overwrite: bo
 
 
 def report(
-    source: ApiReader, stack: str, folder: Path, *, prometheus: str | None, days: int, overwrite: bool
+    source: ApiReader,
+    stack: str,
+    folder: Path,
+    *,
+    prometheus: str | None,
+    days: int,
+    overwrite: bool,
+    access: Access = OPEN,
 ) -> Report:
     """Writes the file Pulumi.STACK.yaml into the directory. Raises InitError, SurveyError and HistoryError."""
     path = _target(stack, folder, overwrite=overwrite)
     found = survey.read(source)
     gpus = find_gpus(found)
-    proposal = propose(found, gpus, _peaks(gpus, prometheus, days))
+    server = None if prometheus is None else _server(prometheus, access)
+    proposal = propose(found, gpus, _peaks(gpus, server, days))
+    if server is not None:
+        proposal = replace(proposal, unknown=(*proposal.unknown, *sorted(server.skipped)))
     _write(path, stack_text(proposal), overwrite=overwrite)
     return _written(path, proposal)
 
@@ -75,12 +86,20 @@ def _target(stack: str, folder: Path, *, overwrite: bool) -> Path:
     return path
 
 
-def _peaks(found: FoundGpus, prometheus: str | None, days: int) -> Mapping[Workload, Peak]:
-    if prometheus is None:
-        return {}
+def _server(prometheus: str, access: Access) -> Prometheus:
     if not prometheus.startswith(SCHEMES):
-        raise InitError(f"--from {prometheus}: must be Prometheus' address, such as http://localhost:9090")
-    return peaks.read(Prometheus(prometheus), found.users, found.alone(), days=days, now=time.time())
+        shown = without_password(prometheus)
+        raise InitError(f"--from {shown}: must be Prometheus' address, such as http://localhost:9090")
+    return Prometheus(prometheus, access)
+
+
+def _peaks(found: FoundGpus, server: Prometheus | None, days: int) -> Mapping[Workload, Peak]:
+    if server is None:
+        return {}
+    now = time.time()
+    for metric in (METRIC_POD_USED, peaks.DCGM_USED):
+        server.refuse_what_is_mixed(metric, now, days, renamed=False)
+    return peaks.read(server, found.users, found.alone(), days=days, now=now)
 
 
 def _write(path: Path, text: str, *, overwrite: bool) -> None:

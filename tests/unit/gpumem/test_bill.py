@@ -44,6 +44,7 @@ def _october(monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
     monkeypatch.setattr(Prometheus, "over", over)
+    monkeypatch.setattr(Prometheus, "at", lambda *_: [])
 
 
 def october(ledger: Ledger = PRICED, month: str | None = None, currency: str | None = "EUR") -> Bill:
@@ -147,6 +148,7 @@ def test_a_bill_that_cannot_be_made_is_one_sentence(
 
 def test_january_follows_december(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Prometheus, "over", lambda *_: iter(()))
+    monkeypatch.setattr(Prometheus, "at", lambda *_: [])
     found = bill(ADDRESS, LEDGER_OF_PROD, month=None, currency=None, now=datetime(2027, 1, 1, tzinfo=UTC))
     assert (found.start, found.end) == ("2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z")
 

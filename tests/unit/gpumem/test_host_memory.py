@@ -36,6 +36,7 @@ def test_prometheus_is_asked_for_no_more_points_than_it_gives(
 ) -> None:
     asked: list[float] = []
     monkeypatch.setattr(Prometheus, "over", lambda *given: asked.append(given[-1]) or ())
+    monkeypatch.setattr(Prometheus, "at", lambda *_: [])
     host_memory.read("http://prometheus", [NODE_4], days=days)
     assert set(asked) == {step}
     assert days * 86_400 / step <= MOST_POINTS
