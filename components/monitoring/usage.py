@@ -15,11 +15,14 @@ MEANINGS: Mapping[str, str] = {
 
 def recordings() -> Iterator[Manifest]:
     """Yields the recording rules, by tenant and pool. All exporters of a pool serve the pool's seats, so `max` counts
-    each seat once."""
+    each seat once. A scrape that sets `namespace` itself has renamed the pod's to `exported_namespace`, which then
+    names the tenant."""
     seats = f"max by (tenant, pool, seat) ({names.METRIC_SEAT})"
     yield {"record": names.RECORDED_SEATS, "expr": f"sum by (tenant, pool) ({seats})"}
-    used = f'max by (namespace, pod_uid, container, node, uuid) ({names.METRIC_POD_USED}{{namespace!=""}})'
+    labels = "namespace, exported_namespace, pod_uid, container, exported_container, node, uuid"
+    used = f'max by ({labels}) ({names.METRIC_POD_USED}{{namespace!=""}})'
     tenants = f'label_replace({used}, "tenant", "$1", "namespace", "(.+)")'
+    tenants = f'label_replace({tenants}, "tenant", "$1", "exported_namespace", "(.+)")'
     pools = f"(0 * max by (node, pool) ({names.METRIC_POOL_FLOOR}) + 1)"
     yield {
         "record": names.RECORDED_USED,

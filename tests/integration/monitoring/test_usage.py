@@ -44,6 +44,23 @@ RECORDED = {
 }
 
 
+def test_a_scrape_that_sets_the_namespace_does_not_become_the_tenant(tmp_path: Path) -> None:
+    renamed = {
+        series.replace('namespace="chat"', 'namespace="gpus-nodes", exported_namespace="chat"').replace(
+            'container="', 'container="exporter", exported_container="'
+        ): values
+        for container in ("main", "sidecar")
+        for series, values in use("a", "chat", "chat-0", container, 2000).items()
+    }
+    expected = Expected(
+        expression=RECORDED_USED,
+        at="5m",
+        samples={named(RECORDED_USED, tenant="chat", pool="t4"): 4000 * MIB},
+    )
+    rules = prometheus_rule(ARGS)["spec"]
+    assert contradiction(rules, tmp_path, (renamed | floor("a", "t4", 0), [expected])) is None
+
+
 def test_seats_count_once_and_use_counts_where_it_is(tmp_path: Path) -> None:
     expected = [
         Expected(
