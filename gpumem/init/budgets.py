@@ -3,7 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from gpumem.init.evidence import Division
 from gpumem.init.peaks import Peak
@@ -17,7 +18,8 @@ from tenancy.fit.smallest_change import GRID_MIB
 from tenancy.names import GPU, GPU_SHARED, Names
 from tenancy.quantity import QuantityError
 from tenancy.sharers import asked_of_sharer
-from tenancy.workload import pod_request
+from tenancy.units import MIB
+from tenancy.workload import containers_request, pod_level_request, pod_request
 
 _STEPS = 2000  # The maximum number of steps of one search for a placement of pods with several devices.
 
@@ -207,3 +209,33 @@ def _equal_part(pool: PoolProposal, claimants: Sequence[Claimant]) -> SourcedNum
             break
         part -= step
     return assumed(part, "an equal part of the rest of its pool; --from PROMETHEUS shows its use")
+
+
+def bounded(
+    pool: PoolProposal, placed: Sequence[tuple[GpuWorkload, PoolProposal]], seats: Sequence[SeatProposal]
+) -> PoolProposal:
+    """Returns the pool with those bounds on CPUs and host memory that all its pods keep today.
+
+    A seat may request the part of a node that its MiB are of the node's GPU memory (tenancy/shares.py).
+    """
+    users = {user.workload: user for user, home in placed if home.name == pool.name}
+    node_mib = pool.memory_mib.value * pool.device_count.value if pool.memory_mib else 0
+    fits = {"cpu": True, "memory": True}
+    for seat in seats:
+        for pod in users[seat.workload].pods if seat.pool == pool.name and seat.workload in users else ():
+            part = Fraction(seat.gpumem_mib.value * seat.devices_per_pod, node_mib)
+            for resource, most, unit in (("cpu", pool.cpus, 1), ("memory", pool.host_memory_mib, MIB)):
+                fits[resource] &= most is not None and _requested(pod, resource) <= part * most.value * unit
+    return replace(
+        pool,
+        cpus=pool.cpus if fits["cpu"] else None,
+        host_memory_mib=pool.host_memory_mib if fits["memory"] else None,
+    )
+
+
+def _requested(pod: WholePod, resource: str) -> float | Fraction:
+    try:
+        level = pod_level_request(pod.spec, resource)
+        return containers_request(pod.spec, resource) if level is None else level
+    except QuantityError:
+        return math.inf

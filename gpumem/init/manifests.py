@@ -124,7 +124,12 @@ def guessed(proposal: StackProposal, folder: Folder) -> StackProposal:
     )
     unread = [f"{len(folder.unread)} files are no plain YAML, such as {folder.unread[0]}"] if folder.unread else []
     unknown = ["nodes, cards and versions of the cluster: one node with one card is assumed for each node selector"]
-    return replace(proposal, pools=pools, unknown=(*unknown, *unread, *proposal.unknown))
+    named = []
+    for pool in proposal.pools:
+        if LABEL_HOSTNAME in selectors[pool.name]:
+            chosen = _common([folder.nodes[node] for node in pool.nodes])
+            named.append(f"pool {pool.name} stands for nodes with {' '.join(f'{k}={v}' for k, v in chosen.items())}")
+    return replace(proposal, pools=pools, unknown=(*unknown, *named, *unread, *proposal.unknown))
 
 
 def _common(nodes: Sequence[Object]) -> Mapping[str, str]:

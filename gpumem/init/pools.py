@@ -55,6 +55,9 @@ class PoolProposal:
     by_slices: bool
     # The devices of a node that MIG leaves whole.
     whole_devices: int = 0
+    # What the pods of a node may request together. None is no bound, because it is unknown or a pod requests more.
+    cpus: SourcedNumber | None = None
+    host_memory_mib: SourcedNumber | None = None
 
     @property
     def shares_memory(self) -> bool:
@@ -164,7 +167,14 @@ def _pool(name: str, group: Sequence[GpuNode], selector: Mapping[str, str], doma
         floor_mib=_floor(memory, reserve, driver) if memory and reserve and driver else None,
         whole_devices=min(node.devices.whole for node in group),
         by_slices=not first.devices.by_labels,
+        cpus=_least(int(node.cpus) for node in group) if memory else None,
+        host_memory_mib=_least(node.host_memory_mib for node in group) if memory else None,
     )
+
+
+def _least(amounts: Iterable[int]) -> SourcedNumber | None:
+    least = min(amounts)
+    return SourcedNumber(least, "allocatable; a seat may request its part of it") if least > 0 else None
 
 
 def _reserve(group: Sequence[GpuNode], memory: SourcedNumber, domain: str) -> SourcedNumber:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpumem.init.budgets import SeatProposal, gpus_of, seat_proposals
+from gpumem.init.budgets import SeatProposal, bounded, gpus_of, seat_proposals
 from gpumem.init.classes import Classes, classes
 from gpumem.init.evidence import Division
 from gpumem.init.nodes import GpuNode, Taint, domain_of, gpu_nodes
@@ -156,6 +156,7 @@ def propose(survey: Survey, found: FoundGpus, peaks: Mapping[Workload, Peak]) ->
     misfits: list[str] = []
     placed = _placed(found, pools, misfits)
     seats = seat_proposals(placed, peaks, found.names, found.reached)
+    pools = tuple(bounded(pool, placed, seats) for pool in pools)
     misfits += _without_room(placed, seats)
     tenants = sorted({seat.workload.namespace for seat in seats})
     has_admission = survey.minor >= ADMISSION_SINCE

@@ -126,6 +126,8 @@ def _pool(pool: PoolProposal) -> Entry:
             _number("reserve_mib", pool.reserve_mib),
             _number("driver_reserved_mib", pool.driver_reserved_mib),
             _number("floor_mib", pool.floor_mib),
+            _number("cpus", pool.cpus),
+            _number("host_memory_mib", pool.host_memory_mib),
             Entry("assumed", True, "until its numbers are checked: the watchdog evicts no pod of this pool")
             if pool.is_assumed
             else None,

@@ -260,6 +260,19 @@ def test_a_tenant_may_have_seats_in_two_pools_and_our_scheduler_with_them(tmp_pa
     assert "scheduler: # default is in several pools" in stack_text(proposal)
 
 
+def test_a_pool_bounds_cpus_and_host_memory_where_its_pods_keep_to_their_part(tmp_path: Path) -> None:
+    gpu = labelled("a", "Tesla-T4", 15360, replicas=4)
+    gpu["status"]["allocatable"] |= {"memory": "64Gi"}
+    pods = of_deployment("chat", "chat", on="a", limits={GPU: "1"})
+    requests = pods[0]["spec"]["containers"][0]["resources"].setdefault("requests", {})
+    requests |= {"cpu": "4", "memory": "63Gi"}
+    pool = values(proposed(Cluster(nodes=[gpu], pods=pods)), tmp_path)["pools"]["t4"]
+    assert (pool.get("cpus"), pool.get("host_memory_mib")) == (8, None)
+    requests["memory"] = "16Gi"
+    pool = values(proposed(Cluster(nodes=[gpu], pods=pods)), tmp_path)["pools"]["t4"]
+    assert pool["host_memory_mib"] == 65536
+
+
 def test_a_workload_in_two_pools_has_its_seat_where_most_of_its_pods_run(tmp_path: Path) -> None:
     pods = of_deployment("spread", "team", replicas=3, on="a", limits={GPU: "1"})
     pods[2]["spec"]["nodeName"] = "b"
