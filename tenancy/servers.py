@@ -16,14 +16,14 @@ from tenancy.units import MIB
 from tenancy.workload import Manifest
 
 CHECKED: Mapping[str, str] = {
-    "vLLM": "0.27 (vllm/config/cache.py, vllm/v1/worker/utils.py); releases before pull 38284 have the default 0.9",
-    "SGLang": "model_runner.py of 2024 and of August 2026, which have the same formula",
-    "Triton": "command_line_parser.cc of August 2026; README of the TensorFlow backend",
-    "TensorFlow": "Serving 2.20 (model_servers/main.cc), TensorFlow 2.12 and later (gpu_device.cc)",
-    "PyTorch": "c10/cuda/CUDAAllocatorConfig.h of 2.10 and later; an older PyTorch refuses the option",
+    "vLLM": "the sources at 002f10e0 (vllm/config/cache.py); releases before pull 38284 have the default 0.9",
+    "SGLang": "_profile_available_bytes at 4fa3482, and the same formula in older sources",
+    "Triton": "the server at 0299e638 (command_line_parser.cc); README of the TensorFlow backend",
+    "TensorFlow": "Serving 2.20 (model_servers/main.cc), MinSystemMemory of TensorFlow 2 (gpu_device.cc)",
+    "PyTorch": "c10/cuda/CUDAAllocatorConfig.h, in use with 2.14; an older PyTorch may refuse the option",
     "JAX": "the page GPU memory allocation of July 2026; since jaxlib 0.4.1 the fraction is of the whole card",
-    "llama.cpp": "tools/server/README.md of September 2025; b10236 has the same flags",
-    "Ollama": "0.32 (envconfig/config.go of August 2026)",
+    "llama.cpp": "tools/server/README.md at 25d5b0c5; b10236 runs with the same flags",
+    "Ollama": "the sources at fb307609 of August 2026 (envconfig/config.go)",
 }
 _SHELLS = {"sh", "bash", "ash", "dash", "zsh"}
 _POOLING = {"--task", "--runner", "--convert"}  # vLLM keeps no KV cache for an encoder.
