@@ -9,10 +9,12 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stacks import commands, schema
+from stacks.cluster import Cluster
 from stacks.engine import Engine, EngineError
 from stacks.kubeconfig import KubeconfigError
 from stacks.settings import ConfigError
@@ -62,6 +64,16 @@ class _Command:
     options: Sequence[str]
 
 
+def _preflight(engine: Engine, cluster: Cluster, width: int) -> str:
+    """Returns the report of `make preflight`, which belongs to a package that stands on this one."""
+    from gpumem import checkout, paper, survey  # noqa: PLC0415 (only a rollout with a change needs the report)
+    from gpumem.preflight import report  # noqa: PLC0415
+
+    declared = checkout.declared_parts(engine.stack, engine.root)
+    found = report.preflight(survey.read(cluster.kubectl), declared, cluster.kubectl)
+    return report.preflight_text(found, paper.Paper(width))
+
+
 def _schema() -> int:
     for path, text in schema.generated_files(Path.cwd()).items():
         path.write_text(text, encoding="utf-8")
@@ -76,7 +88,7 @@ COMMANDS: Mapping[str, _Command] = {
         ("--stack", "--full", "--before", "flags"),
     ),
     "up": _Command(
-        commands.up,
+        partial(commands.up, preflight=_preflight),
         "preview a stack, ask for consent, and apply the stack to the current kubeconfig's cluster",
         ("--stack lab", "--stack lab --yes -- --refresh"),
         ("--stack", "--full", "--yes", "flags"),

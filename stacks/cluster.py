@@ -91,16 +91,6 @@ def connect(engine: Engine) -> Iterator[Cluster]:
             raise EngineError(f"the cluster cannot be read, so nothing was changed: {error}") from None
 
 
-def preflight(engine: Engine, cluster: Cluster, width: int) -> str:
-    """Returns the report of `make preflight` as text. Raises AgentError if the cluster cannot be read."""
-    from gpumem import checkout, paper, survey  # noqa: PLC0415 (a command that changes nothing needs no report)
-    from gpumem.preflight import report  # noqa: PLC0415
-
-    declared = checkout.declared_parts(engine.stack, engine.root)
-    found = report.preflight(survey.read(cluster.kubectl), declared, cluster.kubectl)
-    return report.preflight_text(found, paper.Paper(width))
-
-
 def _flags(engine: Engine, folder: Path) -> list[str]:
     given = stackfile.read(engine.stack_file).foreign
     flags = [f"{flag}={given[name]}" for name, flag in _FLAGS.items() if given.get(name)]

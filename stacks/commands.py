@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ import yaml
 
 from stacks import kubeconfig, lock, settings, stackfile
 from stacks import render as manifests
-from stacks.cluster import Cluster, connect, preflight
+from stacks.cluster import Cluster, connect
 from stacks.engine import GATED, Engine, EngineError, refuse_flags
 from stacks.existing import leftovers, removal
 from stacks.existing.check import Verdict, check
@@ -46,6 +46,9 @@ from tenancy.names import CLUSTER_TYPE, EXEMPT_BY_NAME, PROJECT, stack_mark
 from tenancy.workload import map_at
 
 Exported = Mapping[str, Any]
+# Compares a stack with a cluster, and returns the report as text of a width. Raises AgentError if the cluster cannot be
+# read.
+Preflight = Callable[[Engine, Cluster, int], str]
 
 EXAMPLE = Path("examples") / "template" / "gpus.yaml"
 _ROOT = "pulumi:pulumi:Stack"
@@ -105,9 +108,9 @@ def preview(engine: Engine, *, flags: Sequence[str], full: bool, before: Path | 
     return _judge(engine, flags, declared, cluster, full=full, before=before).exit_code
 
 
-def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool) -> int:
-    """Previews the stack, compares it with the cluster, prints the report of preflight, asks for consent, and applies
-    the stack.
+def up(engine: Engine, *, flags: Sequence[str], full: bool, yes: bool, preflight: Preflight) -> int:
+    """Previews the stack, compares it with the cluster, prints the report of `preflight`, asks for consent, and
+    applies the stack.
 
     Raises EngineError if the rollout would take over existing objects of the cluster (docs/adr/0034).
 

@@ -40,7 +40,7 @@ AGENT_LAYERS: dict[str, set[str]] = {
 WHEN_ASKED = {
     "gpumem/checkout.py": {"policy", "stacks", "yaml"},
     "gpumem/init/manifests.py": {"yaml"},
-    "stacks/cluster.py": {"gpumem"},
+    "stacks/__main__.py": {"gpumem"},  # the command line, which stands above all packages
 }
 # The kubectl plugin also uses these modules. They never act on the cluster.
 OF_AGENTS = (
