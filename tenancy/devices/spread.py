@@ -87,7 +87,7 @@ def place_on_nodes(
     Returns None if the search ends before it finds either.
     """
     devices = [device for node in nodes for device in node]
-    several, alone, parts = _split(items)
+    several, alone, parts = _split(items, nodes)
     if not several:
         return place(items, devices, steps=steps)
     anywhere = place([*alone, *parts], devices, steps=steps // _PARTS)
@@ -107,17 +107,21 @@ def place_on_nodes(
 
 def fits_on_nodes(items: Sequence[Item], nodes: Sequence[Sequence[Bin]], work: StepsLeft) -> bool:
     """Returns True if all pods fit. Raises OutOfStepsError."""
-    several, alone, parts = _split(items)
+    several, alone, parts = _split(items, nodes)
     if not fits([*alone, *parts], [device.mib for node in nodes for device in node], work) or _crowd(several, nodes):
         return False
     return not several or _Search(several, alone, nodes, work).run() is not None
 
 
-def _split(items: Iterable[Item]) -> tuple[list[Item], list[Item], list[Item]]:
-    """Returns the items with several devices, the items with one device, and one item for each of several devices."""
+def _split(items: Iterable[Item], nodes: Sequence[Sequence[Bin]]) -> tuple[list[Item], list[Item], list[Item]]:
+    """Returns the items with several devices, the items with one device, and one item for each of several devices.
+
+    An item with more devices than there are fits nowhere, and is not divided further than into these.
+    """
+    most = sum(map(len, nodes))
     ordered = sorted(items, key=lambda item: (-item.mib * item.devices, -item.mib, item.name))
     several = [item for item in ordered if item.devices > 1]
-    parts = [replace(item, devices=1) for item in several for _ in range(item.devices)]
+    parts = [replace(item, devices=1) for item in several for _ in range(min(item.devices, most))]
     return several, [item for item in ordered if item.devices == 1], parts
 
 

@@ -15,6 +15,7 @@ from tenancy.ledger import Ledger
 from tests.support.kubectl import (
     BATCH,
     LEDGER_OF_PROD,
+    NAMES,
     PODS,
     SYSTEM,
     T4,
@@ -256,3 +257,8 @@ def test_a_device_that_the_node_does_not_have_is_an_error(device: str) -> None:
 def test_whole_devices_are_left_out_with_their_node() -> None:
     with pytest.raises(NoAnswerError, match="leave out k8s-node2"):
         drained(of="k8s-node2/0")
+
+
+def test_a_pod_with_more_devices_than_can_exist_does_not_fit_and_ends_no_search() -> None:
+    wide = pod("wide", 2**40, on="k8s-node1", limits={NAMES.gpu_count: str(2**40)})
+    assert drained(wide).fits is False
