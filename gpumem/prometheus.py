@@ -65,6 +65,8 @@ def access(given: argparse.Namespace) -> Access:
             token = given.bearer_token_file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError):
             raise HistoryError(f"--bearer-token-file {given.bearer_token_file} cannot be read") from None
+        if not token.isprintable() or " " in token:
+            raise HistoryError(f"--bearer-token-file {given.bearer_token_file} has more than one word")
         headers.append(("Authorization", f"Bearer {token}"))
     if given.ca_file is not None and not given.ca_file.is_file():
         raise HistoryError(f"--ca-file {given.ca_file} is no file")
@@ -165,9 +167,8 @@ class Prometheus:
 
 def without_password(url: str) -> str:
     """Returns a URL without the user and the password in it."""
-    scheme, found, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{found}{host.rpartition('@')[2]}{slash}{path}"
+    scheme, found, rest = url.rpartition("://")
+    return f"{scheme}{found}{rest.rpartition('@')[2]}"
 
 
 def with_matchers(query: str, matchers: Sequence[str]) -> str:
@@ -184,7 +185,7 @@ def with_matchers(query: str, matchers: Sequence[str]) -> str:
 
 
 def _basic(url: str) -> Iterator[tuple[str, str]]:
-    user, found, _ = url.partition("://")[2].partition("/")[0].rpartition("@")
+    user, found, _ = url.rpartition("://")[2].rpartition("@")
     if found:
         encoded = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
         yield "Authorization", f"Basic {encoded}"

@@ -1,18 +1,20 @@
 """Tests that a bad response of Prometheus causes an error message of one sentence."""
 
+import argparse
 import http.client
 import io
 import json
 import urllib.error
 import urllib.request
 from email.message import Message
+from pathlib import Path
 from typing import Any
 from urllib.request import Request
 
 import pytest
 
 from gpumem import prometheus
-from gpumem.prometheus import HistoryError, Prometheus, Series
+from gpumem.prometheus import HistoryError, Prometheus, Series, access, without_password
 
 SERVER = Prometheus("http://prometheus:9090/")
 
@@ -82,3 +84,16 @@ def test_a_long_time_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     assert [*SERVER.over("up", 0, 2.5 * prometheus.MOST_POINTS, 1)] == []
     assert len(urls) == 3
+
+
+@pytest.mark.parametrize("url", ["http://u:s3cret@h:9090/x", "u:s3cret@h:9090", "http://u:s3/cret@h:9090"])
+def test_no_url_shows_its_password(url: str) -> None:
+    assert "cret" not in without_password(url)
+
+
+def test_a_token_of_two_lines_is_refused_without_being_shown(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\nsecond\n")
+    with pytest.raises(HistoryError, match="has more than one word") as refused:
+        access(argparse.Namespace(headers=[], bearer_token_file=file, ca_file=None, matchers=[]))
+    assert "second" not in str(refused.value)
