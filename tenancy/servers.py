@@ -26,6 +26,7 @@ CHECKED: Mapping[str, str] = {
     "Ollama": "the sources at fb307609 of August 2026 (envconfig/config.go)",
 }
 _SHELLS = {"sh", "bash", "ash", "dash", "zsh"}
+_PRINTING = ("cat", "echo", "grep", "printf")  # commands that take the name of a server for text
 _POOLING = {"--task", "--runner", "--convert"}  # vLLM keeps no KV cache for an encoder.
 _VLLM = "vLLM"
 # vLLM's default was 0.9, and is 0.92 since https://github.com/vllm-project/vllm/pull/38284.
@@ -111,6 +112,8 @@ class CommandLine:
     def runs(self, *programs: str, image: str = "") -> bool:
         """Returns True if the command starts one of the programs ("vllm serve", "-m module"), or if it leaves the
         program to an image with this name."""
+        if self.words and self.words[0] in _PRINTING:
+            return False
         text = " ".join("?" if not word or re.search(r"\s", word) else posixpath.basename(word) for word in self.words)
         if any(re.search(rf"(^| ){program}( |$)", text) for program in programs):
             return True
@@ -199,6 +202,8 @@ def _expanded(word: object, env: Mapping[str, str | None], pattern: str) -> list
     if None not in values.values() and "$" not in re.sub(pattern, "", word):
         return [re.sub(pattern, lambda found: values[_name(found)] or "", word)]
     flag, _, _ = word.partition("=")
+    if "=" in word and re.fullmatch(r"[A-Za-z_]\w*", flag):
+        return [f"{flag}=$"]  # an assignment of what is not known
     return [flag, None] if re.fullmatch(r"--?[\w-]+", flag) else [None]
 
 
@@ -219,7 +224,7 @@ def _shell(script: str, env: dict[str, str | None]) -> Iterator[CommandLine]:
     reader.whitespace, reader.whitespace_split, reader.commenters = " \t\r", True, ""
     words: list[str | None] = []
     try:
-        found = [*reader, "\n"]
+        found = ["$", "\n"] if "<<" in text else [*reader, "\n"]  # The text of a here-document is no command.
     except ValueError:
         found = ["$", "\n"]
     redirects = False
@@ -240,11 +245,13 @@ def _shell(script: str, env: dict[str, str | None]) -> Iterator[CommandLine]:
 def _assigned(words: list[str | None], env: dict[str, str | None]) -> dict[str, str | None]:
     """Returns the variables after the assignments at the start of a command."""
     found = type(env)(env)
+    if words[:1] == ["read"]:
+        return type(env)({**env, **dict.fromkeys((word for word in words[1:] if word), None)})
     for word in words[1:] if words[:1] in (["export"], ["env"], ["exec"]) else words:
         assigned = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word or "", re.DOTALL)
         if assigned is None:
             break
-        found[assigned[1]] = assigned[2]
+        found[assigned[1]] = None if "$" in assigned[2] else assigned[2]
     return found
 
 
@@ -280,7 +287,7 @@ def _triton(line: CommandLine) -> Iterator[Claim]:
     sizes: dict[str, Fraction | None] = {}
     for given in line.flags.get("--cuda-memory-pool-byte-size", ()):
         device, _, size = (given or "").partition(":")
-        sizes[device] = Fraction(size) if size.isdecimal() else None
+        sizes[device] = Fraction(size) if re.fullmatch("[0-9]{1,18}", size) else None
     known = [size for size in sizes.values() if size is not None]
     if known:
         remedy = "--cuda-memory-pool-byte-size DEVICE:{} or less"
