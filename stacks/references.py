@@ -190,15 +190,39 @@ def _in_several_pools(raw: Mapping[str, Any]) -> Iterator[str]:
                     f"{key(part, name, 'pool')}: must be {promised} as that of {first}: a pod without a budget names "
                     f"no seat, so that all of {tenant} run in one pool{shown_value(pool)}"
                 )
+    yield from _of_several(raw, {tenant: found for tenant, found in seats.items() if len(found) > 1})
+
+
+def _of_several(raw: Mapping[str, Any], several: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Reports the pools of which such a tenant could take more than its seats. `several` has, for each tenant, a
+    workload of each of its pools.
+    """
+    for pool, queue in _queued_memory(raw).items():
+        for tenant, found in several.items():
+            if pool in found:
+                yield (
+                    f"{key('queues', 'cluster_queues', queue)}: promises gpumem of {pool}, in which {tenant} has seats "
+                    f"besides those in other pools ({found[pool]}): a ResourceQuota is one sum for all pools, so that "
+                    f"{tenant} could take this queue's memory; give the queue another pool, or {tenant} one pool"
+                )
     if "scheduler" in raw:
         return
-    for tenant, found in seats.items():
-        if len(found) > 1:
-            users = " and ".join(f"{user} in {pool}" for pool, user in [*found.items()][:2])
-            yield (
-                f"{key('scheduler')}: is missing though {tenant} is in several pools ({users}): a ResourceQuota is one "
-                "sum for all pools, and nobody would hold the tenant to its part of each; add scheduler: {}"
-            )
+    for tenant, found in several.items():
+        users = " and ".join(f"{user} in {pool}" for pool, user in [*found.items()][:2])
+        yield (
+            f"{key('scheduler')}: is missing though {tenant} is in several pools ({users}): a ResourceQuota is one "
+            "sum for all pools, and nobody would hold the tenant to its part of each; add scheduler: {}"
+        )
+
+
+def _queued_memory(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the pools of which a ClusterQueue promises gpumem, each with one such queue."""
+    pools = {path[2]: pool for path, pool in values_at(raw, "queues.flavors.*.pool") if isinstance(pool, str)}
+    found: dict[str, str] = {}
+    for (_, _, queue, _, flavor, resource), _ in values_at(raw, "queues.cluster_queues.*.quotas.*.*"):
+        if resource.endswith("/gpumem") and flavor in pools:
+            found[pools[flavor]] = queue
+    return found
 
 
 def _whole_pools(raw: Mapping[str, Any]) -> set[str]:

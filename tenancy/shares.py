@@ -44,14 +44,15 @@ def share_of(pool: Pool, promise: Seat | OnDemand | Unbudgeted) -> Share:
 
 def shares(ledger: Ledger) -> dict[str, dict[int, Share]]:
     """Returns the shares of each tenant, by the gpumem of a pod on each device. Pods without gpumem are at 0. Without
-    the seats of tenants in several pools, where seats of one size may have different shares."""
+    the seats whose pods must have a label (tenants in several pools), where one size may have different shares."""
     found: dict[str, dict[int, Share]] = {}
     promises: Sequence[Seat | OnDemand | Unbudgeted] = (*ledger.seats, *ledger.on_demand, *ledger.unbudgeted)
     for promise in promises:
         pool = ledger.pool(promise.pool)
         if pool is None or pool.sharing is not Sharing.MEMORY:
             continue
-        if isinstance(promise, Seat) and ledger.pool_by_label(promise.tenant):
+        labelled = promise.tenant not in ledger.queue_tenants  # Admission lets a queue tenant's pod leave it out.
+        if isinstance(promise, Seat) and labelled and ledger.pool_by_label(promise.tenant):
             continue
         mib = promise.gpumem_mib if isinstance(promise, Seat) else 0
         own, of = found.setdefault(promise.tenant, {}), share_of(pool, promise)

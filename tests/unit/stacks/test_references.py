@@ -67,6 +67,16 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "in t4): a ResourceQuota is one sum for all pools, and nobody would hold the tenant to its part of each; add "
         "scheduler: {}",
     ),
+    "a tenant with seats in two pools, of which one promises gpumem to a queue": (
+        lambda config: (
+            put("residents chat", {"tenant": "inference", "pool": "t4", "gpumem_mib": 100})(config),
+            put("queues flavors shared", {"pool": "t4"})(config),
+            put("queues cluster_queues gpu-cq quotas shared", {"viktorbarzin.me/gpumem": {"nominal": 100}})(config),
+        ),
+        "queues.cluster_queues.gpu-cq: promises gpumem of t4, in which inference has seats besides those in other "
+        "pools (residents.chat): a ResourceQuota is one sum for all pools, so that inference could take this queue's "
+        "memory; give the queue another pool, or inference one pool",
+    ),
     "a tenant whose pods without a budget would be in two pools": (
         lambda config: (
             put("unbudgeted android-emulator tenant", "inference")(config),
