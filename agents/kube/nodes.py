@@ -46,13 +46,15 @@ class ExcludedDevices:
     def of(annotations: Mapping[str, str], names: Names) -> "ExcludedDevices":
         """Raises ValueError if the annotation has anything but UUIDs and indices."""
         parts = str(annotations.get(names.device_excluded, "")).split(",")
-        listed = frozenset(part.strip() for part in parts if part.strip())
-        if not all(each.isdecimal() or each.startswith(_UUID) for each in listed):
-            raise ValueError(f"neither a UUID nor an index is in {sorted(listed)}")
-        return ExcludedDevices(listed)
+        given = [part.strip() for part in parts if part.strip()]
+        if not all(each.isdecimal() or each.lower().startswith(_UUID.lower()) for each in given):
+            raise ValueError(f"neither a UUID nor an index is in {sorted(given)}")
+        return ExcludedDevices(
+            frozenset(each.lstrip("0") or "0" if each.isdecimal() else each.lower() for each in given)
+        )
 
     def has(self, uuid: str, index: int) -> bool:
-        return not self.listed.isdisjoint((uuid, str(index)))
+        return not self.listed.isdisjoint((uuid.lower(), str(index)))
 
 
 def read_nodes(api: Api) -> tuple[Node, ...]:
