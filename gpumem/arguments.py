@@ -373,7 +373,7 @@ def _size(text: str) -> int:
         mib = quantity.parse(text) if text.isdecimal() else quantity.parse(text) / MIB
     except quantity.QuantityError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if not 0 < mib <= 2**24:
+    if not 1 <= mib <= 2**24:
         raise argparse.ArgumentTypeError(f"{text!r}: must be from 1Mi to {2**24}Mi, such as 4.9Gi")
     return math.ceil(mib)
 

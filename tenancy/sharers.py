@@ -84,7 +84,7 @@ _OTHER_MAKERS = re.compile(
     r"(?:amd|xilinx|habana|gpu\.intel|intel|deviceclass\.resource\.kubernetes)\.(?:com|ai|io)/.*"
 )
 _GPU_NAME = re.compile(r"[^/]+/(?:.*[-_.])?[a-z]*(?:gpu|vcuda)(?![a-z]*net).*", re.IGNORECASE)
-_RESERVES = re.compile(r".*(?:gpu|resource|runai)[-.](?:resource[-.])?reservation.*|run\.ai/reserve_for_gpu_index")
+_RESERVES = re.compile(r".*(?:gpu|runai)[-.](?:resource[-.])?reservation.*|run\.ai/reserve_for_gpu_index")
 _DEFAULT_SCHEDULERS = ("", "default-scheduler")
 
 
@@ -175,7 +175,7 @@ def asked_of_sharer(metadata: Manifest, spec: Manifest, memory_mib: int = 0) -> 
     if amount := _amount(annotations.get("gpu-memory")):
         return amount, "gpu-memory"
     fraction = _amount(annotations.get("gpu-fraction"), 100)
-    return memory_mib * min(fraction, 100) // 100, "gpu-fraction"
+    return memory_mib * max(min(fraction, 100), 0) // 100, "gpu-fraction"
 
 
 def _amount(value: object, times: int = 1) -> int:

@@ -333,7 +333,7 @@ def _count(
     first = min(counted, key=lambda each: each.source != BY_SLICES) if _of_several_kinds(counted) else counted[0]
     most = (first.count or 0) * max(shares or 1, 1)
     others = [f"{each.count} by {each.source}" for each in counted if each.count != first.count]
-    if division is not Division.SPLIT and units > most and first.source != BY_SLICES:
+    if division is not Division.SPLIT and units > most:
         others.append(f"{BY_RESOURCE} is {units}, so its plugin shares each, or there are cards of another kind")
         division = Division.TIME_SLICING if division is Division.WHOLE else division
     if others:

@@ -174,11 +174,25 @@ def _items(at: PurePosixPath, document: object) -> Iterator[Object]:
         yield {"kind": "HelmValues", "metadata": {"name": at.parent.name or "release"}, "spec": {"values": item}}
     elif at.stem == "kustomization" or isinstance(item.get("metadata"), Mapping):
         metadata = item.get("metadata") or {"name": at.parent.name}
-        if isinstance(metadata.get("name"), str) or item.get("kind") == "List":
+        if isinstance(metadata.get("name"), str) and _is_plain(item):
             yield {**item, "kind": str(item.get("kind") or "Kustomization"), "metadata": dict(metadata)}
     if item.get("kind") == "List" or str(item.get("kind")).endswith("List"):
-        for each in item.get("items") or ():
+        for each in _listed(item.get("items")):
             yield from _items(at, each)
+
+
+def _is_plain(item: Object) -> bool:
+    """Returns False for an object of a template, such as one with `spec: "{{ toYaml .Values.spec }}"`."""
+    metadata = _map(item.get("metadata"))
+    maps = (item.get("spec"), metadata.get("labels"), metadata.get("annotations"))
+    texts = (item.get("handler"), metadata.get("namespace"))
+    return all(each is None or isinstance(each, Mapping) for each in maps) and all(
+        each is None or (isinstance(each, str) and "{{" not in each) for each in texts
+    )
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _namespaces(placed: Sequence[tuple[PurePosixPath, Object]]) -> dict[PurePosixPath, tuple[str, bool]]:
@@ -231,13 +245,13 @@ def _workloads(at: PurePosixPath, item: Object) -> Iterator[tuple[str, str, Obje
             values = _map(helm.get("valuesObject")) or _map(_parsed(helm.get("values")))
             yield from _of_chart(str(helm.get("releaseName") or name), str(source.get("chart") or name), values)
     elif kind == "Kustomization":
-        for given in map(_map, item.get("helmCharts") or ()):
+        for given in map(_map, _listed(item.get("helmCharts"))):
             named = str(given.get("name") or "")
             yield from _of_chart(str(given.get("releaseName") or named), named, _map(given.get("valuesInline")))
 
 
 def _sources(spec: Object) -> list[Object]:
-    return [_map(each) for each in [spec.get("source"), *(spec.get("sources") or ())] if each]
+    return [_map(each) for each in [spec.get("source"), *_listed(spec.get("sources"))] if each]
 
 
 def _of_chart(release: str, chart: str, values: Object) -> Iterator[tuple[str, str, Object, int]]:
@@ -298,13 +312,15 @@ def _values_of(values: Object, wanted: str) -> Iterator[object]:
 def _shares(item: object) -> int:
     """Returns the replicas by which a device plugin's configuration shares each card, or 1."""
     if isinstance(item, str):
-        return _shares(_parsed(item)) if "replicas" in item and ("timeSlicing" in item or "mps" in item) else 1
+        shared = "replicas:" in item and ("timeSlicing:" in item or "mps:" in item)
+        parsed = _parsed(item) if shared else None
+        return _shares(parsed) if isinstance(parsed, Mapping) else 1
     if isinstance(item, list):
         return max(map(_shares, item), default=1)
     if not isinstance(item, Mapping):
         return 1
     found = [_map(item.get(way)) for way in ("timeSlicing", "mps")]
-    listed = [_map(each) for way in found for each in way.get("resources") or ()]
+    listed = [_map(each) for way in found for each in _listed(way.get("resources"))]
     replicas = [_count(each.get("replicas", 1)) for each in listed]
     return max([1, *replicas, *(_shares(value) for value in item.values())])
 

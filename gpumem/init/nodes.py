@@ -86,7 +86,8 @@ def gpu_nodes(survey: Survey, names: Names, gaps: list[str], left_out: list[str]
         else:
             silent.append((node, devices))
     for node, without in silent:
-        if (twin := _twin(node, found)) is not None and GPU in map_at(node, "status", "capacity"):
+        withheld = str(map_at(node, "status", "capacity").get(GPU)) == "0"
+        if withheld and (twin := _twin(node, found)) is not None:
             found.append(_gpu_node(node, twin.devices))
             gaps.append(
                 f"node {node['metadata']['name']} offers no {GPU} now; the file counts devices as on node {twin.name}"

@@ -134,3 +134,21 @@ def test_the_flag_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     assert cli.main(["init", "--stack", "lab", "--from-git", "."], {}) == 0
     assert (tmp_path / "Pulumi.lab.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'kind: List\nmetadata: {resourceVersion: ""}\nitems: [{kind: Pod, metadata: {name: p}}]\n',
+        "kind: FooList\nitems: 5\n",
+        "kind: CRD\nmetadata: {name: c}\nspec: {description: The number of replicas and the timestamps of each}\n",
+        'kind: Deployment\nmetadata: {name: d}\nspec: "{{ toYaml .Values.spec }}"\n',
+        'kind: Namespace\nmetadata: {name: n, labels: "{{ include foo }}"}\n',
+        'kind: HorizontalPodAutoscaler\nmetadata: {name: h}\nspec: "{{ x }}"\n',
+        "kind: RuntimeClass\nmetadata: {name: r}\nhandler: 5\n",
+        'kind: Deployment\nmetadata: {name: d, namespace: "{{ .Release.Namespace }}"}\n',
+    ],
+)
+def test_a_template_or_an_odd_file_beside_a_workload_is_left_out(tmp_path: Path, text: str) -> None:
+    found, _ = proposed(tmp_path, {"media/release.yaml": APP_TEMPLATE, "odd.yaml": text})
+    assert [*found["tenants"]] == ["default"]
