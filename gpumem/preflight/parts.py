@@ -180,7 +180,14 @@ def _sharers(survey: Survey, declared: Declared) -> Iterator[Part]:
         if any(selector.items() <= labels.items() for selector in selectors):
             for name, what in sharers_of_node(node):
                 found.setdefault(name, f"node {node['metadata']['name']} has {what}")
+    ours = {
+        node["metadata"]["name"]
+        for node in survey.nodes
+        if any(selector.items() <= map_at(node, "metadata", "labels").items() for selector in selectors)
+    }
     for pod in survey.pods:
+        if pod.spec.get("nodeName") and pod.spec["nodeName"] not in ours:
+            continue
         with suppress(QuantityError, ShapeError):
             if name := program_of(pod.namespace, pod.metadata, pod.spec):
                 found.setdefault(name, f"pod {pod} is a part of it")

@@ -21,6 +21,8 @@ _ELSEWHERE = "default"
 _OF_POD_SECURITY = "violates PodSecurity"
 # Before the rollout, the account of a pod may be missing, even the one of `default` in a cluster that just started.
 _OF_THE_ACCOUNT = "error looking up service account"
+# Answers that say nothing about the pod. Every status from 500 on is another one.
+_NO_VERDICT = (None, http.client.METHOD_NOT_ALLOWED, http.client.UNAUTHORIZED, http.client.TOO_MANY_REQUESTS)
 # What the stack itself creates before its pods, so that it may be missing now.
 _CREATED_FIRST = ("serviceAccountName", "serviceAccount", "priorityClassName")
 
@@ -51,8 +53,8 @@ def static_parts(survey: Survey, declared: Declared) -> Iterator[Part]:
     restricted = [pod for pod in declared.pods if _needs_constraint(pod)] if _OPENSHIFT in survey.groups else []
     if restricted:
         grants = " and ".join(map(_grant, restricted))
-        explained = f"OpenShift refuses its agents' pods until their ServiceAccounts may use one; run {grants}"
-        yield Part(name="SecurityContextConstraints", state=State.MISSING, text=explained, blocks=True)
+        explained = f"OpenShift refuses the agents' pods unless their ServiceAccounts may use one; if not, run {grants}"
+        yield Part(name="SecurityContextConstraints", state=State.UNKNOWN, text=explained, blocks=False)
 
 
 def tried_parts(runner: DryRunner, survey: Survey, declared: Declared) -> Iterator[Part]:
@@ -78,12 +80,14 @@ def _request(pod: DeclaredPod, survey: Survey) -> tuple[str, Mapping[str, Any]]:
 
 def _refused(pod: DeclaredPod, error: ApiError, *, exists: bool) -> Iterator[Part]:
     name = f"pods of {pod.workload}"
-    if "cannot create resource" in error.message or error.status in (None, http.client.METHOD_NOT_ALLOWED):
+    if "cannot create resource" in error.message or error.status in _NO_VERDICT or (error.status or 500) >= 500:
         explained = f"this account may not try them in a dry run, so only `up` shows if the cluster takes them: {error}"
         yield Part(name=name, state=State.UNKNOWN, text=explained, blocks=False)
     elif _OF_THE_ACCOUNT not in error.message and (exists or _OF_POD_SECURITY not in error.message):
-        explained = f"the API server refuses them: {error.message}"
-        yield Part(name=name, state=State.MISSING, text=explained, blocks=True)
+        where = "" if exists else f" in {_ELSEWHERE}, as their namespace is not there yet"
+        certain = exists or error.status == http.client.UNPROCESSABLE_ENTITY
+        explained = f"the API server refuses them{where}: {error.message}"
+        yield Part(name=name, state=State.MISSING if certain else State.UNKNOWN, text=explained, blocks=certain)
 
 
 def _needs_constraint(pod: DeclaredPod) -> bool:

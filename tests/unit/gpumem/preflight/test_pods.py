@@ -61,7 +61,7 @@ def test_openshift_needs_a_constraint_for_each_account() -> None:
     cluster = ready()
     cluster.groups |= {"security.openshift.io": ("v1",)}
     (part,) = report(cluster).parts
-    assert part.blocks
+    assert not part.blocks  # A grant may be there, and the dry run shows a refusal.
     assert f"add-scc-to-user privileged -z gpu-memory-exporter -n {HOME}" in part.text
 
 
